@@ -1,0 +1,270 @@
+"""The two configuration files as values: what a model repository and an environment repository say."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, time
+from typing import Any, Literal
+
+from mlgitops.core.names import Digest
+
+MetricKind = Literal["errors", "latency", "labels"]
+Policy = Literal["wait", "hold"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataInput:
+    """One data input of training."""
+
+    path: str
+    """File or directory in the model repository."""
+    variable: str
+    """Environment variable that gives the job its URI."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """One replica type of a TFJob."""
+
+    replicas: int = 1
+    restart_policy: str = "OnFailure"
+    resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Kubernetes `resources` (requests, limits; GPUs as `nvidia.com/gpu` limits)."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a model is trained."""
+
+    command: tuple[str, ...]
+    """Command in the image; from `script` or a converted `notebook`."""
+    roles: Mapping[str, Role]
+    """By replica type: Chief, Worker, PS, Evaluator."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Plain environment variables of every role."""
+    volumes: Sequence[Mapping[str, Any]] = ()
+    """Extra volumes, each a Kubernetes volume with a `mountPath`."""
+    active_deadline_seconds: int = 3600
+    start_deadline_seconds: int = 120
+    backoff_limit: int = 3
+    clean_pod_policy: str = "Running"
+    success_policy: str = ""
+    newer: Literal["queue", "supersede"] = "queue"
+    """What a newer push does to a training that waits: both train in order, or only the newest."""
+    notebook: str | None = None
+    """Notebook converted to `command`'s script at every build; None for a script."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything that makes two trainings different, as plain values in a fixed order."""
+        return {
+            "command": list(self.command),
+            "roles": {
+                name: {
+                    "replicas": role.replicas,
+                    "restartPolicy": role.restart_policy,
+                    "resources": {kind: dict(values) for kind, values in role.resources.items()},
+                    "nodeSelector": dict(role.node_selector),
+                    "tolerations": [dict(one) for one in role.tolerations],
+                }
+                for name, role in sorted(self.roles.items())
+            },
+            "environment": dict(self.environment),
+            "volumes": [dict(volume) for volume in self.volumes],
+            "activeDeadlineSeconds": self.active_deadline_seconds,
+            "startDeadlineSeconds": self.start_deadline_seconds,
+            "backoffLimit": self.backoff_limit,
+            "cleanPodPolicy": self.clean_pod_policy,
+            "successPolicy": self.success_policy,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """One limit on one metric of the evaluation."""
+
+    metric: str
+    minimum: float | None = None
+    """The value must be at least this."""
+    maximum: float | None = None
+    """The value must be at most this."""
+    maximum_loss: float | None = None
+    """How much worse than the champion it may be, on the interval of the paired difference."""
+    slice: str | None = None
+    """Slice of the evaluation set; None for all of it."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the gate as written, without what is absent."""
+        values = {
+            "metric": self.metric,
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            "maximumLoss": self.maximum_loss,
+            "slice": self.slice,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How a model is evaluated."""
+
+    data: str
+    """Evaluation set in the model repository: an `.npz` file."""
+    specification: Mapping[str, Any]
+    """The section as written, defaults filled in, without `data` and `gates`."""
+    gates: tuple[Gate, ...] = ()
+    """The model's own limits: failing one ends the release."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfiguration:
+    """`mlgitops.yaml`."""
+
+    name: str
+    inputs: tuple[str, ...]
+    """Files and folders of the model repository that decide what is trained."""
+    data: tuple[DataInput, ...]
+    requirements: str
+    image_repository: str
+    training: Training
+    evaluation: Evaluation
+    test_command: tuple[str, ...] = ()
+    """Command run before anything is built; empty for none."""
+    test_timeout_seconds: int = 600
+    builder: Literal["embedded"] = "embedded"
+    serving: Mapping[str, Any] = field(default_factory=dict)
+    """`minReplicas` and `resources` of the InferenceService."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRule:
+    """One metric that judges a canary."""
+
+    kind: MetricKind
+    effect: float
+    """Odds ratio (canary over baseline) that must be seen; more than 1."""
+    margin: float = 1.0
+    """Odds ratio that is still tolerated; at least 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One stage of a rollout."""
+
+    weight_percent: int
+    seconds: float
+    """Shortest time at this weight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a release gets its traffic, and what judges it."""
+
+    name: str
+    steps: tuple[Step, ...]
+    metrics: tuple[MetricRule, ...]
+    alpha: float = 0.01
+    """Chance of ever rolling back a release that is no worse, over the whole rollout."""
+    dispersion: float | None = None
+    """Long-run variance over binomial variance; None for the documented default."""
+    insufficient_data: Policy = "wait"
+    """What happens when a step's time is over without enough data: wait on, or hold for a person."""
+    extend_seconds: float = 3600
+    """How long a step may wait for data before it holds for a person."""
+    maximum_age_seconds: float = 86_400
+    """A rollout older than this is rolled back."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the plan as plain values, as the configuration file writes it."""
+        return {
+            "name": self.name,
+            "alpha": self.alpha,
+            "steps": [{"weight": step.weight_percent, "seconds": step.seconds} for step in self.steps],
+            "metrics": [{"kind": rule.kind, "effect": rule.effect, "margin": rule.margin} for rule in self.metrics],
+            **({} if self.dispersion is None else {"dispersion": self.dispersion}),
+            "insufficientData": self.insufficient_data,
+            "extendSeconds": self.extend_seconds,
+            "maximumAgeSeconds": self.maximum_age_seconds,
+        }
+
+    @property
+    def digest(self) -> Digest:
+        """Digest of everything the plan says."""
+        return Digest.of(canonical(self.to_mapping()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreezeWindow:
+    """A time in which nothing is promoted; rollbacks are never frozen."""
+
+    name: str
+    start: datetime | None = None
+    """With `end`: one window, aware."""
+    end: datetime | None = None
+    days: tuple[int, ...] = ()
+    """With `after` and `before`: weekdays, Monday 0, UTC."""
+    after: time | None = None
+    before: time | None = None
+
+    def covers(self, moment: datetime) -> bool:
+        """Say whether `moment` (aware) lies in the window; its start is in, its end is not."""
+        if self.start is not None and self.end is not None:
+            return self.start <= moment < self.end
+        after, before = self.after or time.min, self.before or time.max
+        return moment.weekday() in self.days and after <= moment.time() < before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """One target of rollouts."""
+
+    name: str
+    namespace: str
+    plan: Plan
+    automatic: bool = True
+    """Reconcile promotes new candidates by itself; else a person does."""
+    approvals: int = 0
+    """People who must approve a rollout before it starts."""
+    freeze_windows: tuple[FreezeWindow, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    """Minima of this environment; a model's own gates can only add to them."""
+    probation_seconds: float = 86_400
+    """How long a LIVE rollout is on probation before it is trusted."""
+    start_seconds: float = 600
+    """How long a canary may take to become ready before the rollout ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentsConfiguration:
+    """`environments.yaml`."""
+
+    environments: tuple[Environment, ...]
+    """In promotion order."""
+    training_namespace: str = "training"
+    claim: str = "mlgitops-store"
+    """Volume claim that data and models live in."""
+    keep_releases: int = 10
+    """Artifacts that `gc` keeps per model, beside champions and last-good ones."""
+
+    def environment(self, name: str) -> Environment | None:
+        """Return the environment of that name."""
+        return next((one for one in self.environments if one.name == name), None)
+
+    def before(self, name: str) -> Environment | None:
+        """Return the environment in which a release must be trusted first; None for the first one."""
+        names = [one.name for one in self.environments]
+        position = names.index(name)
+        return self.environments[position - 1] if position else None
+
+
+def canonical(value: Any) -> bytes:
+    """Return plain values as JSON with sorted keys and no spaces: the same values, the same bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def fingerprint(value: Any) -> str:
+    """Return the SHA-256 hex of `canonical(value)`."""
+    return hashlib.sha256(canonical(value)).hexdigest()
