@@ -1,16 +1,12 @@
 """What serves models, and how the traffic is really split."""
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mlgitops.core.analysis.counts import Arm
 
-class Arm(enum.StrEnum):
-    """The two sides of a rollout."""
-
-    CANARY = "canary"
-    BASELINE = "baseline"
+__all__ = ["Arm", "ServiceObservation", "Serving", "ServingObservation"]
 
 
 @dataclass(frozen=True, kw_only=True)
