@@ -1,0 +1,178 @@
+"""The `Repository` port through pygit2: one behaviour for a bare repository on disk and one behind https or ssh."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pygit2
+
+from mlgitops.adapters.repository import commits, trees
+from mlgitops.adapters.repository.bare import BareTransport
+from mlgitops.adapters.repository.commits import Signing
+from mlgitops.adapters.repository.location import Credentials, parse_location
+from mlgitops.adapters.repository.remote import RemoteTransport
+from mlgitops.adapters.repository.transport import Move, Transport
+from mlgitops.core.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mlgitops.core.names import parse_revision
+from mlgitops.ports.repository import Change, Commit, Person, Repository, Snapshot
+
+
+def open_repository(
+    location: str,
+    *,
+    identity: Person,
+    cache: Path,
+    credentials: Credentials | None = None,
+    signing: Signing | None = None,
+) -> Repository:
+    """Open a repository for reading and for writing by compare-and-swap.
+
+    Args:
+        location: Path of a bare repository or `file://`, `http(s)://`, `ssh://`, or `user@host:path`.
+        identity: Who commits, and who decided where a change names nobody.
+        cache: Folder for clones of repositories behind a server; may be thrown away at any time.
+        credentials: What opens the server; None means what the URL holds, or the ssh agent.
+        signing: How commits are signed; None means they are not.
+
+    Raises:
+        InvalidInput: The location is none of these, the repository has a working tree, or the identity cannot be
+            written into a commit.
+        NotFound: There is no repository at that path. One behind a server is first looked for by `snapshot`.
+    """
+    place = parse_location(location)
+    person = commits.check_identity(identity)
+    transport: Transport
+    if place.kind == "path":
+        transport = BareTransport(Path(place.url).expanduser())
+    else:
+        transport = RemoteTransport(place, cache, credentials)
+    return GitRepository(transport, identity=person, signing=signing)
+
+
+class TreeSnapshot:
+    """The tree of one revision; read where it was fetched, however the reference moves on."""
+
+    def __init__(self, commit: pygit2.Commit | None) -> None:
+        self._commit = commit
+        self._tree = commit.tree if commit is not None else None
+
+    @property
+    def revision(self) -> str | None:
+        """The revision, or None where the reference does not exist."""
+        return str(self._commit.id) if self._commit is not None else None
+
+    def read(self, path: str) -> bytes | None:
+        """Return a regular file's content; None for what is missing, and for folders, links and submodules."""
+        return trees.read(self._tree, path)
+
+    def paths(self, prefix: str = "") -> tuple[str, ...]:
+        """Return the paths of all regular files below the folder `prefix`, sorted."""
+        return trees.regular_paths(self._tree, prefix)
+
+
+class GitRepository:
+    """A git repository that is edited by compare-and-swap, without a checkout."""
+
+    def __init__(self, transport: Transport, *, identity: Person, signing: Signing | None = None) -> None:
+        self._transport, self._identity, self._signing = transport, identity, signing
+
+    def snapshot(self, ref: str) -> Snapshot:
+        """Fetch a reference and return its tree."""
+        tip = self._transport.fetch(_checked(ref))
+        return TreeSnapshot(self._commit(str(tip)) if tip else None)
+
+    def at(self, revision: str) -> Snapshot:
+        """Return the tree of a revision reachable from a fetched reference."""
+        return TreeSnapshot(self._reachable(revision))
+
+    def update(self, ref: str, expected: str | None, changes: Sequence[Change]) -> str | None:
+        """Put changes on top of `expected` and move the reference there in one push, only if it still is there."""
+        _checked(ref)
+        parent = self._parent(ref, expected)
+        tip = parent
+        for change in changes:
+            tip = self._put(tip, change)
+        if tip is None or tip == parent:
+            return expected
+        self._transport.move([Move(ref=ref, expected=parent.id if parent else None, target=tip.id)])
+        return str(tip.id)
+
+    def create(self, changes: Mapping[str, Change]) -> Mapping[str, str]:
+        """Create several references, each with one commit without a parent; none of them may exist."""
+        tips = {_checked(ref): self._write(None, change) for ref, change in changes.items()}
+        if tips:
+            self._transport.move([Move(ref=ref, expected=None, target=tip.id) for ref, tip in tips.items()])
+        return {ref: str(tip.id) for ref, tip in tips.items()}
+
+    def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
+        """Walk first parents, newest first, up to but without `until`; only commits that touch `path`."""
+        stop = parse_revision(until) if until is not None else None
+        return self._walk(self._reachable(revision), stop, path)
+
+    def _walk(self, start: pygit2.Commit, until: str | None, path: str | None) -> Iterator[Commit]:
+        commit: pygit2.Commit | None = start
+        here = _entry(start, path)
+        while commit is not None and str(commit.id) != until:
+            parent = self._commit(str(commit.parent_ids[0])) if commit.parent_ids else None
+            before = _entry(parent, path) if path is not None else None
+            if path is None or here != before:
+                yield commits.read_commit(commit)
+            commit, here = parent, before
+
+    def _parent(self, ref: str, expected: str | None) -> pygit2.Commit | None:
+        if expected is None:
+            return None
+        try:
+            return self._commit(parse_revision(expected))
+        except NotFound:
+            found = self._transport.fetch(ref)
+            if found is not None and str(found) == expected:
+                return self._commit(expected)
+            raise Conflict(ref, expected, str(found) if found else None) from None
+
+    def _put(self, parent: pygit2.Commit | None, change: Change) -> pygit2.Commit | None:
+        """Return the commit that makes a change, or the parent itself when the change alters no byte."""
+        tree = trees.edit(self._transport.repository, parent.tree if parent else None, change.files)
+        unaltered = tree == parent.tree.id if parent else not len(trees.tree_of(self._transport.repository, tree))
+        return parent if unaltered else self._write(parent, change, tree)
+
+    def _write(self, parent: pygit2.Commit | None, change: Change, tree: pygit2.Oid | None = None) -> pygit2.Commit:
+        repository = self._transport.repository
+        written = commits.write_commit(
+            repository,
+            tree if tree is not None else trees.edit(repository, None, change.files),
+            [parent.id] if parent else [],
+            change,
+            identity=self._identity,
+            signing=self._signing,
+        )
+        return self._commit(str(written))
+
+    def _reachable(self, revision: str) -> pygit2.Commit:
+        commit = self._commit(parse_revision(revision))
+        repository = self._transport.repository
+        tips = self._transport.tips()
+        # An object may be there without belonging to any branch: a lost race leaves its commits behind.
+        if not any(tip == commit.id or repository.descendant_of(tip, commit.id) for tip in tips):
+            raise NotFound("revision", revision)
+        return commit
+
+    def _commit(self, revision: str) -> pygit2.Commit:
+        try:
+            found = self._transport.repository.get(revision)
+        except pygit2.GitError as error:
+            raise Unavailable("the repository's object store", str(error)) from error
+        if not isinstance(found, pygit2.Commit):
+            raise NotFound("revision", revision)
+        return found
+
+
+def _entry(commit: pygit2.Commit | None, path: str | None) -> tuple[pygit2.Oid, int] | None:
+    """Return what stands at a path in a commit, by identity and mode: two commits differ there when these do."""
+    entry = trees.find(commit.tree, path.rstrip("/")) if commit is not None and path else None
+    return (entry.id, entry.filemode) if entry is not None else None
+
+
+def _checked(ref: str) -> str:
+    if not ref.startswith("refs/") or not pygit2.reference_is_valid_name(ref):
+        raise InvalidInput(f"{ref!r:.120} is not the full name of a reference, like refs/heads/main")
+    return ref
