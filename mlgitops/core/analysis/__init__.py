@@ -1,0 +1,1 @@
+"""Judging a canary: counts, evidence, estimates, plans, verdicts. Pure."""

@@ -1,0 +1,325 @@
+"""Evidence that a canary is worse, or not much worse, than its concurrent baseline: e-processes over intervals.
+
+An e-value is what a bet against a hypothesis has made of a stake of 1. While the hypothesis holds, no way of betting
+gains on average, so the chance of *ever* reaching 1/α is at most α (Ville 1939), however often one looks. Everything
+here is in natural logarithms; products over intervals become sums, and counts of 10⁹ requests lose no digit that
+matters (the four terms of a block nearly cancel, so they are formed without subtracting rates and added exactly).
+
+Sources: Turner, Ly & Grünwald, *Generic e-variables for exact sequential k-sample tests*, JSPI 2024 (blocks); Lindon &
+Malek, *Anytime-valid inference for multinomial count data*, NeurIPS 2022 (margin).
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mlgitops.core.analysis.counts import ArmCounts, Interval
+from mlgitops.core.errors import InvalidInput, Problem
+
+Path = list[tuple[datetime, float]]
+"""(moment, ln E of everything known by then), ascending in time."""
+Judged = tuple[Interval, ArmCounts]
+"""An interval, and what the baseline did strictly before it, history included."""
+Bet = Callable[[Interval, ArmCounts], float]
+"""ln of what one bet makes of a stake of 1 in one interval, given the baseline before it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Alternatives that are bet on side by side, and the share of the stake that each gets."""
+
+    odds_ratios: tuple[float, ...]
+    """Odds of a bad outcome, canary over baseline; each more than 1."""
+    weights: tuple[float, ...]
+    """Share of each; positive, together 1."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if len(self.odds_ratios) != len(self.weights) or not self.weights:
+            problems.append("odds ratios and weights are not as many as each other, or none")
+        if not all(1 < ratio < math.inf for ratio in self.odds_ratios):
+            problems.append("an odds ratio is not more than 1 and finite")
+        if not all(0 < weight <= 1 for weight in self.weights) or abs(math.fsum(self.weights) - 1) > 1e-9:
+            problems.append("the weights are not positive with sum 1")
+        if problems:
+            raise InvalidInput([Problem(message=message, pointer="mixture") for message in problems])
+
+
+DEFAULT_MIXTURE = Mixture(odds_ratios=(1.25, 1.5, 2, 3, 5, 10), weights=(0.35, 0.25, 0.15, 0.10, 0.10, 0.05))
+"""For when nobody named an effect: small regressions are likelier than gross ones."""
+
+NAMED_WEIGHT = 0.5
+"""Share of the stake on the effect that was named, in `centred_on`."""
+
+
+def centred_on(effect: float) -> Mixture:
+    """Return the mixture for a named effect.
+
+    Half of the stake is on the effect (an odds ratio), a fifth on its root and its square each, and a tenth on
+    the default mixture, so that a regression of another size is seen too, a little later.
+
+    Raises:
+        InvalidInput: The effect is not more than 1, or too large to be squared.
+    """
+    if not 1 < effect < 1e150:
+        raise InvalidInput(f"the effect is {effect}, not an odds ratio of more than 1")
+    rest = DEFAULT_MIXTURE
+    return Mixture(
+        odds_ratios=(effect, math.sqrt(effect), effect**2, *rest.odds_ratios),
+        weights=(NAMED_WEIGHT, 0.2, 0.2, *(0.1 * weight for weight in rest.weights)),
+    )
+
+
+def log_evidence(
+    intervals: Sequence[Interval],
+    *,
+    odds_ratios: Mixture = DEFAULT_MIXTURE,
+    dispersion: float = 1.0,
+    history: ArmCounts = ArmCounts(),  # noqa: B008 - frozen, so shared safely
+) -> float:
+    """Return the log of the evidence that the canary is worse than its concurrent baseline.
+
+    Args:
+        intervals: Bad and total requests of both arms, per interval and cohort, sorted by their ends.
+        odds_ratios: Alternatives (canary odds / baseline odds) and their weights.
+        dispersion: Long-run variance over binomial variance, ≥ 1, from A/A history.
+        history: What is known of the baseline from before; it shapes the bets, and is never compared with.
+
+    Returns:
+        ln E, dimensionless; 0 with no data. Reject "no worse" at level α when it *ever* reached ln(1/α); see
+        `path_of` for its course.
+
+    Raises:
+        InvalidInput: A count is negative, bad exceeds total, the order is wrong, or dispersion is below 1.
+    """
+    return last(path_of(with_before(intervals, history), worse_bets(odds_ratios), dispersion=dispersion))
+
+
+def log_evidence_margin(
+    intervals: Sequence[Interval],
+    *,
+    margin: float,
+    odds_ratios: Mixture = DEFAULT_MIXTURE,
+    dispersion: float = 1.0,
+) -> float:
+    """Return the log of the evidence that the canary is worse than `margin` times its baseline's odds.
+
+    The conditional form of Lindon & Malek. It tests the ratio of *rates*, for any two rates: that ratio is never
+    above the odds ratio where that exceeds 1, so a canary whose odds ratio is within the margin is safe too.
+
+    Args:
+        intervals: As for `log_evidence`.
+        margin: Tolerated ratio, at least 1.
+        odds_ratios: Alternatives as multiples of the margin.
+        dispersion: As for `log_evidence`.
+
+    Returns:
+        ln E; 0 with no data.
+
+    Raises:
+        InvalidInput: As for `log_evidence`, or the margin is below 1.
+    """
+    bets = worse_bets(odds_ratios, margin=margin)
+    return last(path_of(with_before(intervals, ArmCounts()), bets, dispersion=dispersion))
+
+
+def log_evidence_within(
+    intervals: Sequence[Interval],
+    *,
+    margin: float,
+    dispersion: float = 1.0,
+    history: ArmCounts = ArmCounts(),  # noqa: B008 - frozen, so shared safely
+) -> float:
+    """Return the log of the evidence that the canary's odds are *below* `margin` times its baseline's.
+
+    The margin test reversed: it rejects "the canary is at least `margin` times worse" when it reaches ln(1/α).
+    Because the conditional form tests ratios of rates, the margin is first turned into the smallest ratio of rates
+    that it allows, for a baseline rate of at most its upper limit (Wilson, z = 3) from before the interval.
+
+    Args:
+        intervals: As for `log_evidence`.
+        margin: Odds ratio to be ruled out, more than 1.
+        dispersion: As for `log_evidence`.
+        history: As for `log_evidence`; without any, an interval counts from the second on.
+
+    Returns:
+        ln E; 0 with no data.
+
+    Raises:
+        InvalidInput: As for `log_evidence`, or the margin is not more than 1.
+    """
+    return last(path_of(with_before(intervals, history), within_bets(margin), dispersion=dispersion))
+
+
+def worse_bets(odds_ratios: Mixture, *, margin: float = 1.0) -> list[tuple[float, Bet]]:
+    """Return weighted bets against "the canary's odds are at most `margin` times its baseline's"."""
+    if not 1 <= margin < math.inf:
+        raise InvalidInput(f"the margin is {margin}, not an odds ratio of at least 1")
+    form: Callable[..., float] = _block if margin == 1 else functools.partial(_conditional, margin=margin)
+    return [
+        (weight, functools.partial(form, ratio=ratio))
+        for ratio, weight in zip(odds_ratios.odds_ratios, odds_ratios.weights, strict=True)
+    ]
+
+
+def within_bets(margin: float) -> list[tuple[float, Bet]]:
+    """Return weighted bets against "the canary's odds are at least `margin` times its baseline's".
+
+    Most is bet on a canary that equals its baseline, the rest on one half-way to the margin and on a better one.
+    """
+    if not 1 < margin < math.inf:
+        raise InvalidInput(f"the margin to rule out is {margin}, not an odds ratio of more than 1")
+    return [
+        (weight, functools.partial(_reversed, margin=margin, exponent=exponent))
+        for weight, exponent in ((0.6, 1.0), (0.2, 0.5), (0.2, 1.5))
+    ]
+
+
+def _block(interval: Interval, before: ArmCounts, *, ratio: float) -> float:
+    """Bet in a block of both arms that the canary's odds are `ratio` times the baseline's.
+
+    With n requests, x of them bad, in arms c and b: θ_b is Jeffreys' estimate from before the interval, θ_c the rate
+    at `ratio` times its odds, θ_0 their mean weighted by requests. The likelihood of (θ_c, θ_b) over that of θ_0 has
+    at most mean 1 for every common rate. While fewer baseline requests were seen before than come now, θ_b would be a
+    guess that can cost more than the whole interval is worth, and the conditional bet, which needs none, takes its
+    place; the two are the same in the limit of rare events. The choice looks at numbers of requests only.
+    """
+    if before.total < interval.baseline.total:
+        return _conditional(interval, before, ratio=ratio, margin=1.0)
+    canary, baseline = interval.canary, interval.baseline
+    total = canary.total + baseline.total
+    if not canary.total or not baseline.total:
+        return 0.0
+    rate = (before.bad + 0.5) / (before.total + 1)
+    good = (before.total - before.bad + 0.5) / (before.total + 1)
+    gap = rate * good * (ratio - 1) / (good + ratio * rate)  # θ_c − θ_b, formed without cancellation
+    above, below = gap * (baseline.total / total), gap * (canary.total / total)
+    middle, middle_good = rate + below, good - below
+    return math.fsum(
+        (
+            canary.bad * math.log1p(above / middle),
+            (canary.total - canary.bad) * math.log1p(-above / middle_good),
+            baseline.bad * math.log1p(-below / middle),
+            (baseline.total - baseline.bad) * math.log1p(below / middle_good),
+        )
+    )
+
+
+def _conditional(interval: Interval, _: ArmCounts, *, ratio: float, margin: float) -> float:
+    """Bet, given how many were bad in all, that the canary's rate is `ratio` times `margin` times the baseline's.
+
+    For rates p_c ≤ margin·p_b the mean is at most exp(p_b·(c(n_c·m·r + n_b) − n_c·m − n_b)) = 1, with c the factor per
+    bad outcome: exact for two binomials, not only for rare events.
+    """
+    canary, baseline = interval.canary, interval.baseline
+    weighted = canary.total * margin
+    if not canary.total or not baseline.total:
+        return 0.0
+    factor = -math.log1p(weighted * (ratio - 1) / (weighted + baseline.total))
+    return canary.bad * math.log(ratio) + (canary.bad + baseline.bad) * factor
+
+
+def _reversed(interval: Interval, before: ArmCounts, *, margin: float, exponent: float) -> float:
+    """Bet that the baseline's rate is more than 1/`margin` of the canary's; arms exchanged."""
+    highest = wilson(before.bad, before.total, z=3.0)[1]
+    rates = margin / (1 + (margin - 1) * highest)  # the smallest ratio of rates that the margin allows
+    exchanged = Interval(at=interval.at, cohort=interval.cohort, canary=interval.baseline, baseline=interval.canary)
+    return _conditional(exchanged, before, ratio=rates**exponent, margin=1 / rates)
+
+
+def wilson(bad: float, total: float, *, z: float) -> tuple[float, float]:
+    """Return Wilson's score limits of a rate; (0, 1) without data.
+
+    Args:
+        bad: Bad outcomes; a fraction where counts were divided by the dispersion.
+        total: All outcomes.
+        z: Normal quantile, 1.96 for two-sided 95 %.
+    """
+    if total <= 0:
+        return 0.0, 1.0
+    rate, spread = bad / total, z * z / total
+    middle = rate + spread / 2
+    half = z * math.sqrt(max(0.0, rate * (1 - rate)) / total + spread / total / 4)
+    low, high = (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+    return (0.0 if bad <= 0 else max(0.0, low)), (1.0 if bad >= total else min(1.0, high))
+
+
+def with_before(intervals: Sequence[Interval], history: ArmCounts) -> list[Judged]:
+    """Pair each interval with the baseline's counts from strictly before its end, history included.
+
+    Raises:
+        InvalidInput: Counts are negative, bad exceeds total, or the intervals are not sorted by their ends.
+    """
+    problems = [problem for interval in intervals for problem in _problems(interval)]
+    if any(earlier.at > later.at for earlier, later in itertools.pairwise(intervals)):
+        problems.append(Problem(message="intervals are not sorted by their ends", pointer="intervals"))
+    if problems:
+        raise InvalidInput(problems)
+    judged: list[Judged] = []
+    before = history
+    for _, group in itertools.groupby(intervals, key=lambda interval: interval.at):
+        together = list(group)
+        judged += [(interval, before) for interval in together]
+        before = sum((interval.baseline for interval in together), before)
+    return judged
+
+
+def path_of(judged: Sequence[Judged], bets: Sequence[tuple[float, Bet]], *, dispersion: float) -> Path:
+    """Return ln E after each moment at which something became known.
+
+    Args:
+        judged: Intervals in order, each with the baseline before it.
+        bets: Weighted bets; the weights sum to 1.
+        dispersion: Divides every interval's log, at least 1.
+
+    Returns:
+        The path; a longer list of intervals continues the path of a shorter one, digit for digit.
+
+    Raises:
+        InvalidInput: The dispersion is below 1 or not finite.
+    """
+    if not 1 <= dispersion < math.inf:
+        raise InvalidInput(f"the dispersion is {dispersion}, not a finite number of at least 1")
+    sums = [0.0] * len(bets)
+    starts = [math.log(weight) for weight, _ in bets]
+    path: Path = []
+    for at, group in itertools.groupby(judged, key=lambda pair: pair[0].at):
+        for interval, before in group:
+            sums = [gained + bet(interval, before) for gained, (_, bet) in zip(sums, bets, strict=True)]
+        path.append(
+            (at, log_sum_exp([start + gained / dispersion for start, gained in zip(starts, sums, strict=True)]))
+        )
+    return path
+
+
+def average(paths: Sequence[Path]) -> Path:
+    """Return the path of the mean of several e-processes that run over the same moments."""
+    share = math.log(len(paths)) if paths else 0.0
+    return [(points[0][0], log_sum_exp([value for _, value in points]) - share) for points in zip(*paths, strict=True)]
+
+
+def log_sum_exp(logs: Sequence[float]) -> float:
+    """Return ln Σ exp(log) without overflow."""
+    highest = max(logs)
+    return highest + math.log(math.fsum(math.exp(log - highest) for log in logs))
+
+
+def highest(path: Path) -> float:
+    """Return the highest ln E of a path; 0, where every path starts, when it never rose above."""
+    return max([0.0, *(value for _, value in path)])
+
+
+def last(path: Path) -> float:
+    """Return ln E at the end of a path; 0 for an empty one."""
+    return path[-1][1] if path else 0.0
+
+
+def _problems(interval: Interval) -> list[Problem]:
+    return [
+        Problem(message=f"{counts.bad} bad of {counts.total} requests cannot be", pointer=f"{interval.cohort}.{name}")
+        for name, counts in (("canary", interval.canary), ("baseline", interval.baseline))
+        if not 0 <= counts.bad <= counts.total
+    ]

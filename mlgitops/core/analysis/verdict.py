@@ -1,0 +1,373 @@
+"""The judge: from counts and a plan to Passed, Failed or Inconclusive, with the reason in words."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mlgitops.core.analysis import evidence, words
+from mlgitops.core.analysis.counts import Arm, ArmCounts, Sample, check_samples
+from mlgitops.core.analysis.intervals import DEFAULT_DISPERSION, Estimate, estimate
+from mlgitops.core.analysis.measures import Reading, read
+from mlgitops.core.analysis.outcome import GRAVEST_FIRST, Outcome, Reason, worst
+from mlgitops.core.analysis.planning import SMALLEST_RATE, planned_samples
+from mlgitops.core.configuration import MetricKind, MetricRule
+from mlgitops.core.errors import InvalidInput, Problem
+
+__all__ = ["CohortDetail", "MetricVerdict", "Outcome", "Reason", "Verdict", "judge", "worst"]
+
+GROSS_EFFECT: Final = 10.0
+"""Odds ratio that every step must be able to show by itself, however much was learnt in the steps before."""
+
+
+_OUTCOMES: Final = {
+    Reason.WORSE: Outcome.FAILED,
+    Reason.EFFECT_RULED_OUT: Outcome.PASSED,
+    Reason.PLANNED_SAMPLES_SEEN: Outcome.PASSED,
+    Reason.INSUFFICIENT_DATA: Outcome.INCONCLUSIVE,
+    Reason.METRIC_UNAVAILABLE: Outcome.INCONCLUSIVE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Context:
+    """What all metrics of one judgement share."""
+
+    cohort: str
+    dispersion: float
+    threshold: float
+    threshold_within: float
+    history: Sequence[Sample]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortDetail:
+    """One metric in one step cohort."""
+
+    cohort: str
+    """`<rollout number>-<step>`."""
+    canary: ArmCounts
+    """Requests of the step with a known outcome."""
+    baseline: ArmCounts
+    """The same of the concurrent baseline."""
+    estimate: Estimate
+    """How much worse the canary is in this step alone."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values for a decision record."""
+        return {
+            "cohort": self.cohort,
+            "canary": _plain(self.canary),
+            "baseline": _plain(self.baseline),
+            "estimate": self.estimate.to_mapping(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricVerdict:
+    """What one metric says."""
+
+    kind: MetricKind
+    """Which metric."""
+    outcome: Outcome
+    """Its own outcome, as if the step's time were over."""
+    reason: Reason
+    """Why."""
+    words: str
+    """The same for people: counts, difference, evidence, conclusion."""
+    canary: ArmCounts
+    """Over the whole rollout; for latency at the middle bound."""
+    baseline: ArmCounts
+    """The same of the concurrent baseline."""
+    estimate: Estimate
+    """How much worse the canary is, step by step, combined."""
+    log_evidence: float
+    """ln E against "no worse than the margin", now."""
+    highest_log_evidence: float
+    """The highest it ever was in this rollout, at least 0; this decides."""
+    threshold: float
+    """ln E at which the rollout fails: ln(metrics/α)."""
+    log_evidence_within: float
+    """ln E against "worse by the named effect or more", now."""
+    threshold_within: float
+    """ln E at which the named effect is ruled out: ln(1/α)."""
+    planned_samples: int | None
+    """Canary requests this step needs to show the named effect; None while an arm has none at all."""
+    least_samples: int | None
+    """Canary requests this step needs at least, the named effect being ruled out before."""
+    step_samples: int
+    """Canary requests with a known outcome in this step."""
+    cohorts: tuple[CohortDetail, ...]
+    """The same counts by step."""
+    bounds: tuple[float, ...] = ()
+    """For latency: bucket bounds in seconds that it is judged at."""
+
+    @property
+    def anytime_p_value(self) -> float:
+        """1/max E, at most 1: a p-value that holds however often and whenever one looks."""
+        return math.exp(-self.highest_log_evidence)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values for a decision record; no NaN, no infinity."""
+        return {
+            "kind": self.kind,
+            "outcome": str(self.outcome),
+            "reason": str(self.reason),
+            "words": self.words,
+            "canary": _plain(self.canary),
+            "baseline": _plain(self.baseline),
+            "estimate": self.estimate.to_mapping(),
+            "logEvidence": self.log_evidence,
+            "highestLogEvidence": self.highest_log_evidence,
+            "threshold": self.threshold,
+            "anytimePValue": self.anytime_p_value,
+            "logEvidenceWithin": self.log_evidence_within,
+            "thresholdWithin": self.threshold_within,
+            "plannedSamples": self.planned_samples,
+            "leastSamples": self.least_samples,
+            "stepSamples": self.step_samples,
+            "cohorts": [detail.to_mapping() for detail in self.cohorts],
+            "bounds": list(self.bounds),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What all metrics of a plan say about one step of a rollout."""
+
+    outcome: Outcome
+    """The worst of the metrics'; Inconclusive while the step's time is not over, unless one failed."""
+    reason: Reason
+    """Why."""
+    words: str
+    """The same for the person on call."""
+    cohort: str
+    """The step that was judged."""
+    alpha: float
+    """Chance of ever failing a release that is no worse, over the whole rollout and all metrics."""
+    dispersion: float
+    """Noise that the evidence was tempered by."""
+    dispersion_assumed: bool
+    """The documented default was used because no history says better."""
+    elapsed_seconds: float
+    """Time that the step has had its weight."""
+    step_seconds: float
+    """Its shortest time."""
+    metrics: tuple[MetricVerdict, ...]
+    """One for each rule of the plan, in its order."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values for a decision record; no NaN, no infinity."""
+        return {
+            "outcome": str(self.outcome),
+            "reason": str(self.reason),
+            "words": self.words,
+            "cohort": self.cohort,
+            "alpha": self.alpha,
+            "dispersion": self.dispersion,
+            "dispersionAssumed": self.dispersion_assumed,
+            "elapsedSeconds": self.elapsed_seconds,
+            "stepSeconds": self.step_seconds,
+            "metrics": [metric.to_mapping() for metric in self.metrics],
+        }
+
+
+def judge(
+    samples: Sequence[Sample],
+    rules: Sequence[MetricRule],
+    *,
+    alpha: float,
+    dispersion: float | None,
+    cohort: str,
+    elapsed_seconds: float,
+    step_seconds: float,
+    history: Sequence[Sample] = (),
+) -> Verdict:
+    """Judge a step of a rollout on everything known of the rollout.
+
+    Failed as soon as the evidence of one metric, over all cohorts, *ever* reached ln(metrics/α): the metrics share α
+    equally, so a failed metric is to blame by itself. A metric passes when the step has seen the samples planned for
+    the named effect; or when evidence over the rollout rules that effect out and the step has seen enough to show a
+    gross one (odds ratio 10). Missing data is Inconclusive, never Passed and never Failed.
+
+    Args:
+        samples: Every sample of this rollout, all cohorts, any order; late labels belong to the cohort of the request.
+        rules: The plan's metrics, at least one.
+        alpha: Chance of ever failing a release that is no worse, over the whole rollout.
+        dispersion: Long-run variance over binomial variance, ≥ 1; None for `DEFAULT_DISPERSION`.
+        cohort: The step being judged.
+        elapsed_seconds: Time since traffic was seen to be split as the step says.
+        step_seconds: Shortest time of the step.
+        history: Samples from before this rollout; their baseline arm shapes the bets and is never compared with.
+
+    Raises:
+        InvalidInput: Samples contradict themselves or the arguments are out of range; all problems at once.
+    """
+    _check(rules, alpha, dispersion, {"elapsed_seconds": elapsed_seconds, "step_seconds": step_seconds})
+    check_samples(samples)
+    check_samples(history)
+    context = _Context(
+        cohort=cohort,
+        dispersion=DEFAULT_DISPERSION if dispersion is None else dispersion,
+        threshold=math.log(len(rules) / alpha),
+        threshold_within=math.log(1 / alpha),
+        history=history,
+    )
+    metrics = tuple(_judge_metric(samples, rule, context) for rule in rules)
+    outcome = worst(metric.outcome for metric in metrics)
+    reason = min((metric.reason for metric in metrics if metric.outcome is outcome), key=GRAVEST_FIRST.index)
+    if outcome is not Outcome.FAILED and elapsed_seconds < step_seconds:
+        outcome, reason = Outcome.INCONCLUSIVE, Reason.STEP_TIME_NOT_OVER
+    return Verdict(
+        outcome=outcome,
+        reason=reason,
+        words=words.of_verdict(
+            reason,
+            [(metric.kind, metric.outcome, metric.words) for metric in metrics],
+            cohort=cohort,
+            remaining_seconds=step_seconds - elapsed_seconds,
+            assumed_dispersion=context.dispersion if dispersion is None else None,
+        ),
+        cohort=cohort,
+        alpha=alpha,
+        dispersion=context.dispersion,
+        dispersion_assumed=dispersion is None,
+        elapsed_seconds=elapsed_seconds,
+        step_seconds=step_seconds,
+        metrics=metrics,
+    )
+
+
+def _judge_metric(
+    samples: Sequence[Sample],
+    rule: MetricRule,
+    context: "_Context",
+) -> MetricVerdict:
+    reading = read(samples, rule, dispersion=context.dispersion, history=context.history)
+    of_step = reading.strata.get(context.cohort, (ArmCounts(), ArmCounts()))
+    strata = list(reading.strata.values())
+    canary, baseline = (sum(side, ArmCounts()) for side in zip(*strata, strict=True)) if strata else of_step
+    needs = _needs(reading, rule, of_step, context)
+    missing = reading.missing or _silent_arm(samples, context.cohort)
+    reason = _reason(reading, of_step[0].total, needs, missing, context)
+    found = estimate(strata, dispersion=context.dispersion)
+    highest = evidence.highest(reading.worse)
+    within = evidence.last(reading.within)
+    sentences = (
+        words.of_counts(rule.kind, canary, baseline, reading.bound_seconds),
+        words.of_estimate(found),
+        words.of_evidence(highest, context.threshold, rule.margin),
+        words.of_conclusion(
+            reason,
+            rule,
+            rate=_rate(reading),
+            seen=of_step[0].total,
+            needed=needs[0] if needs else None,
+            within=within,
+            missing=missing,
+        ),
+    )
+    return MetricVerdict(
+        kind=rule.kind,
+        outcome=_OUTCOMES[reason],
+        reason=reason,
+        words=" ".join(sentence for sentence in sentences if sentence),
+        canary=canary,
+        baseline=baseline,
+        estimate=found,
+        log_evidence=evidence.last(reading.worse),
+        highest_log_evidence=highest,
+        threshold=context.threshold,
+        log_evidence_within=within,
+        threshold_within=context.threshold_within,
+        planned_samples=needs[0] if needs else None,
+        least_samples=needs[1] if needs else None,
+        step_samples=of_step[0].total,
+        cohorts=_details(reading, context.dispersion),
+        bounds=reading.bounds,
+    )
+
+
+def _reason(reading: Reading, seen: int, needs: tuple[int, int] | None, missing: str, context: "_Context") -> Reason:
+    """Decide about one metric; the one place where evidence becomes a reason."""
+    if evidence.highest(reading.worse) >= context.threshold:
+        return Reason.WORSE
+    if missing:
+        return Reason.METRIC_UNAVAILABLE
+    if needs is None:
+        return Reason.INSUFFICIENT_DATA
+    planned, least = needs
+    if evidence.last(reading.within) >= context.threshold_within and seen >= least:
+        return Reason.EFFECT_RULED_OUT
+    return Reason.PLANNED_SAMPLES_SEEN if seen >= planned else Reason.INSUFFICIENT_DATA
+
+
+def _needs(
+    reading: Reading, rule: MetricRule, of_step: tuple[ArmCounts, ArmCounts], context: "_Context"
+) -> tuple[int, int] | None:
+    """Return the canary requests planned and needed at least, at the split that the step really had."""
+    canary, baseline = of_step
+    if not canary.total or not baseline.total:
+        return None
+    planned, least = (
+        planned_samples(
+            effect,
+            _rate(reading),
+            canary_share=canary.total / (canary.total + baseline.total),
+            alpha=math.exp(-context.threshold),
+            dispersion=context.dispersion,
+            margin=rule.margin,
+            bets=reading.processes,
+        )
+        for effect in (rule.effect, max(rule.effect, GROSS_EFFECT * rule.margin))
+    )
+    return planned, min(planned, least)
+
+
+def _rate(reading: Reading) -> float:
+    """Return the baseline rate that planning starts from: Jeffreys' estimate, kept off both ends."""
+    known = reading.known
+    return (
+        min(max((known.bad + 0.5) / (known.total + 1), SMALLEST_RATE), 1 - SMALLEST_RATE)
+        if known.total
+        else (SMALLEST_RATE)
+    )
+
+
+def _silent_arm(samples: Sequence[Sample], cohort: str) -> str:
+    read_arms = {sample.arm for sample in samples if sample.cohort == cohort}
+    silent = [arm for arm in Arm if arm not in read_arms]
+    return f"no sample of the {' or the '.join(silent)} in step {cohort}" if silent else ""
+
+
+def _details(reading: Reading, dispersion: float) -> tuple[CohortDetail, ...]:
+    return tuple(
+        CohortDetail(
+            cohort=cohort,
+            canary=canary,
+            baseline=baseline,
+            estimate=estimate([(canary, baseline)], dispersion=dispersion),
+        )
+        for cohort, (canary, baseline) in reading.strata.items()
+    )
+
+
+def _plain(counts: ArmCounts) -> dict[str, int]:
+    return {"total": counts.total, "bad": counts.bad}
+
+
+def _check(rules: Sequence[MetricRule], alpha: float, dispersion: float | None, times: dict[str, float]) -> None:
+    problems = []
+    if not rules:
+        problems.append(("metrics", "no metric judges the canary"))
+    for place, rule in enumerate(rules):
+        if not 1 <= rule.margin < rule.effect < math.inf:
+            wrong = f"the effect {rule.effect} is not more than the margin {rule.margin}, or the margin is below 1"
+            problems.append((f"metrics[{place}]", wrong))
+    if not 0 < alpha < 1:
+        problems.append(("alpha", f"{alpha} is not between 0 and 1"))
+    if dispersion is not None and not 1 <= dispersion < math.inf:
+        problems.append(("dispersion", f"{dispersion} is not a finite number of at least 1"))
+    problems += [(name, f"{value} is not a time") for name, value in times.items() if not 0 <= value < math.inf]
+    if problems:
+        raise InvalidInput([Problem(pointer=pointer, message=message) for pointer, message in problems])

@@ -1,0 +1,149 @@
+"""What the judge found, in English for the person on call."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from mlgitops.core.analysis.counts import ArmCounts
+from mlgitops.core.analysis.intervals import Estimate
+from mlgitops.core.analysis.outcome import Outcome, Reason
+from mlgitops.core.configuration import MetricKind, MetricRule
+
+NAMES: Final[dict[MetricKind, str]] = {
+    "errors": "errors",
+    "latency": "latency",
+    "labels": "labelled correctness",
+}
+_HEADLINES: Final = {
+    Reason.WORSE: "Failed: the canary is worse",
+    Reason.EFFECT_RULED_OUT: "Passed",
+    Reason.PLANNED_SAMPLES_SEEN: "Passed",
+    Reason.INSUFFICIENT_DATA: "Undecided: too little data",
+    Reason.METRIC_UNAVAILABLE: "Undecided: a metric cannot be read",
+    Reason.STEP_TIME_NOT_OVER: "Undecided: the step's time is not over",
+}
+
+
+def of_counts(kind: MetricKind, canary: ArmCounts, baseline: ArmCounts, bound_seconds: float | None = None) -> str:
+    """Say what both arms met, like `Of 412 labelled canary requests 61 were wrong (14.8 %), against 3.1 % of 3,720`."""
+    labelled = "labelled " if kind == "labels" else ""
+    if canary.rate is None or baseline.rate is None:
+        silent = "canary" if canary.rate is None else "baseline"
+        return f"No {labelled}request of the {silent} yet."
+    took = "took longer" if bound_seconds is None else f"took longer than {seconds(bound_seconds)}"
+    went = {"errors": "failed", "latency": took, "labels": "was wrong" if canary.bad == 1 else "were wrong"}[kind]
+    return (
+        f"Of {canary.total:,} {labelled}canary requests {canary.bad:,} {went} ({percent(canary.rate)}), "
+        f"against {percent(baseline.rate)} of {baseline.total:,} on the baseline."
+    )
+
+
+def of_estimate(found: Estimate) -> str:
+    """Say how much worse, with the interval; empty without data."""
+    if found.difference is None or found.lower is None or found.upper is None:
+        return ""
+    low, high = found.lower * 100, found.upper * 100
+    return f"Difference, step by step: {found.difference * 100:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})."
+
+
+def of_evidence(highest: float, threshold: float, margin: float) -> str:
+    """Say how strong the evidence against the canary has been, and how strong it would have to be."""
+    claim = "no worse" if margin == 1 else f"at most {margin:g} times the odds"
+    return f"Evidence against “{claim}” reached {odds(highest)}, threshold {odds(threshold)}."
+
+
+def of_conclusion(
+    reason: Reason,
+    rule: MetricRule,
+    *,
+    rate: float,
+    seen: int,
+    needed: int | None,
+    within: float,
+    missing: str = "",
+) -> str:
+    """Say what follows.
+
+    Args:
+        reason: Why the metric came out as it did.
+        rule: Its rule.
+        rate: Baseline rate that planning started from.
+        seen: Canary requests with a known outcome in this step.
+        needed: Of them needed; None while unknown.
+        within: ln E against "worse by the named effect".
+        missing: Why the metric cannot be read.
+    """
+    worse = rule.effect * rate / (1 - rate + rule.effect * rate)
+    effect = f"a rise from {percent(rate)} to {percent(worse)}"
+    labelled = "labelled " if rule.kind == "labels" else ""
+    match reason:
+        case Reason.WORSE:
+            return "The canary is worse."
+        case Reason.EFFECT_RULED_OUT:
+            return f"Odds {rule.effect:g} times as high are ruled out ({odds(within)})."
+        case Reason.PLANNED_SAMPLES_SEEN:
+            return (
+                f"This step saw {seen:,} {labelled}canary requests, planned were {needed:,}: "
+                f"{effect} would have shown with about 90 % chance."
+            )
+        case Reason.METRIC_UNAVAILABLE:
+            return f"It cannot be read: {missing}."
+        case _ if needed is None:
+            return f"This step has no {labelled}request of both sides yet."
+        case _:
+            return f"This step saw {seen:,} of about {needed:,} {labelled}canary requests needed to see {effect}."
+
+
+def of_verdict(
+    reason: Reason,
+    metrics: Sequence[tuple[MetricKind, Outcome, str]],
+    *,
+    cohort: str,
+    remaining_seconds: float,
+    assumed_dispersion: float | None,
+) -> str:
+    """Say it all: the headline, the metrics with the worst first, and what was assumed."""
+    headline = f"{_HEADLINES[reason]} (step {cohort})"
+    if reason is Reason.STEP_TIME_NOT_OVER:
+        headline += f", {seconds(max(0.0, remaining_seconds))} to go"
+    if reason is Reason.WORSE:
+        metrics = [metric for metric in metrics if metric[1] is Outcome.FAILED]
+    parts = [headline + "."]
+    parts += [f"{NAMES[kind].capitalize()}: {text}" for kind, _, text in metrics]
+    if assumed_dispersion is not None:
+        parts.append(f"Noise: no history says how much, so a dispersion of {assumed_dispersion:g} was assumed.")
+    return " ".join(parts)
+
+
+def percent(rate: float) -> str:
+    """Return a rate as percent with as many digits as tell something: `14.8 %`, `0.031 %`, `0 %`."""
+    value = rate * 100
+    if value == 0 or value >= 99.95:
+        return f"{value:.0f} %" if value in (0, 100) else f"{value:.2f} %"
+    digits = 1 if value >= 1 else 1 - math.floor(math.log10(value))
+    return f"{value:.{digits}f} %"
+
+
+def odds(log: float) -> str:
+    """Return an e-value as odds: `23,000 to 1`, `more than 10^12 to 1`, `less than 1 to 100`."""
+    power = log / math.log(10)
+    if power >= 12:
+        return f"more than 10^{math.floor(power)} to 1"
+    if power <= -2:
+        return "less than 1 to 100"
+    value = math.exp(log)
+    if value >= 10:
+        rounded = round(value, 1 - math.floor(math.log10(value)))
+        return f"{rounded:,.0f} to 1"
+    return f"{value:.2g} to 1"
+
+
+def seconds(value: float) -> str:
+    """Return a time: `250 ms`, `2.5 s`, `10 min`, `3 h`."""
+    if value < 1:
+        return f"{value * 1000:g} ms"
+    if value < 120:
+        return f"{value:.3g} s"
+    if value < 7200:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.0f} h"
