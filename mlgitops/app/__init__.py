@@ -1,0 +1,1 @@
+"""Use cases: what the commands and the engine do, through ports only."""

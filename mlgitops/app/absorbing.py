@@ -1,0 +1,184 @@
+"""What people did on `main`: promotions, reverts, and changes of fields that the tool owns."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from mlgitops.app.context import Context, View, by
+from mlgitops.app.moves import Move, now, rolled_back
+from mlgitops.core import rollout as machine
+from mlgitops.core.configuration import Environment
+from mlgitops.core.errors import Denied
+from mlgitops.core.events import stamp
+from mlgitops.core.ledger import EnvironmentState, Foreign, Hold
+from mlgitops.core.manifest import fields as names
+from mlgitops.core.manifest import folder as folders
+from mlgitops.core.manifest.folder import Folder
+from mlgitops.core.manifest.owned import RolloutFields
+from mlgitops.core.release import ReleasePhase
+from mlgitops.core.rollout import Proposal, Rollout, RolloutPhase
+from mlgitops.ports.repository import Commit
+
+FORCE_TRAILER = "Mlgitops-Force"
+
+
+def absorb(
+    context: Context, view: View, environment: Environment, folder: Folder, state: EnvironmentState
+) -> Move | None:
+    """Return the move that answers what `main` says and the ledger does not know; None when both agree.
+
+    Raises:
+        Denied: `main` is ahead of the ledger, so the ledger was rewound: nothing may change.
+    """
+    shown = folders.generation(view.main.read, folder)
+    asked = folders.rollout(view.main.read, folder)
+    number = asked.number if asked else 0
+    if shown > state.generation or number > state.last_number + 1:
+        raise Denied(
+            "changing",
+            f"{folder.model} in {folder.environment}",
+            f"main shows generation {shown} and rollout {number}, the ledger only knows generation "
+            f"{state.generation} and rollout {state.last_number}: it was rewound or replaced; restore it first",
+        )
+    if asked is not None and number == state.last_number + 1:
+        return _taken_up(context, view, environment, state, asked)
+    known = state.projections.get(shown)
+    expected = known.rollout if known else None
+    if number < (expected.number if expected else 0):
+        return _reverted(context, view, folder, state)
+    return _foreign(context, view, folder, state, _differences(context, view, folder, state, asked))
+
+
+def _differences(
+    context: Context, view: View, folder: Folder, state: EnvironmentState, asked: RolloutFields | None
+) -> Sequence[str]:
+    shown = folders.generation(view.main.read, folder)
+    known = state.projections.get(shown)
+    if known is None:
+        return () if shown == 0 and not state.projections else (f"generation {shown} was never written by mlgitops",)
+    found = list(folders.differences(view.main.read, folder, known))
+    if asked != known.rollout:
+        found.append(f"{folder.path(names.ROLLOUT_FILE)}: another release or plan under the same number")
+    if not found and shown < state.generation and _was_shown(context, view, folder, state):
+        found.append(f"generation {state.generation} was on main and was taken back to {shown}")
+    return found
+
+
+def _was_shown(context: Context, view: View, folder: Folder, state: EnvironmentState) -> bool:
+    """Say whether the ledger's generation was on `main` already since it was decided, or history was rewritten."""
+    if view.main.revision is None or view.main.revision == state.decided_on:
+        return False
+    path = folder.path(names.GENERATION_FILE)
+    for commit in context.repository.history(view.main.revision, until=state.decided_on):
+        at = context.repository.at(commit.revision)
+        data = at.read(path)
+        if data is not None and data.strip().isdigit() and int(data) >= state.generation:
+            return True
+        if not commit.parents:
+            return True  # the decision's revision is no ancestor any more
+    return False
+
+
+def _last_commit(context: Context, view: View, path: str) -> Commit:
+    assert view.main.revision is not None
+    return next(iter(context.repository.history(view.main.revision, path=path)))
+
+
+def _foreign(
+    context: Context, view: View, folder: Folder, state: EnvironmentState, found: Sequence[str]
+) -> Move | None:
+    if not found:
+        if state.foreign is None:
+            return None
+        message = f"rollout({state.model}): the change by hand in {state.environment} is undone"
+        return Move(state=replace(state, foreign=None), message=message)
+    open_ = state.open
+    if state.foreign is not None or (open_ is not None and open_.phase is RolloutPhase.ROLLING_BACK):
+        return None
+    commit = _last_commit(context, view, folder.path("").rstrip("/"))
+    author, at = by(commit.author), now(context)
+    reason = f"fields that mlgitops owns were changed by hand in {commit.revision[:12]}: " + "; ".join(found)
+    message = f"hold({state.model}): {state.environment} was changed by hand\n\n{reason}\n"
+    if open_ is not None and open_.phase is not RolloutPhase.PROPOSED:
+        return Move(state=rolled_back(state, open_, author, reason, at), message=message)
+    changed = replace(
+        state,
+        hold=Hold(by=author, reason=reason, at=stamp(at)),
+        foreign=Foreign(revision=commit.revision, by=author, differences=tuple(found), at=stamp(at)),
+    )
+    return Move(state=changed, message=message)
+
+
+def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentState) -> Move | None:
+    """A lower number without a decision in the ledger: a rollback by that commit's author."""
+    commit = _last_commit(context, view, folder.path(names.ROLLOUT_FILE))
+    author, at = by(commit.author), now(context)
+    reason = f"{commit.message.splitlines()[0]} ({commit.revision[:12]})"
+    rollout = state.open or state.live
+    if rollout is None or rollout.phase is RolloutPhase.ROLLING_BACK:
+        return None
+    if rollout.phase is RolloutPhase.PROPOSED:
+        moved = machine.advance(rollout, machine.Withdrawn(at=at, by=author, reason=reason))
+        return Move.of(state.with_rollout(moved), moved)
+    changed = rolled_back(state, rollout, author, reason, at)
+    return Move.of(changed, changed.rollouts[rollout.number])
+
+
+def _taken_up(
+    context: Context, view: View, environment: Environment, state: EnvironmentState, asked: RolloutFields
+) -> Move:
+    folder = f"environments/{environment.name}/{state.model}"
+    commit = _last_commit(context, view, f"{folder}/{names.ROLLOUT_FILE}")
+    rollout = Rollout(
+        proposal=Proposal(
+            number=asked.number,
+            environment=environment.name,
+            model=state.model,
+            release=asked.release,
+            plan=environment.plan.to_mapping(),
+            plan_digest=asked.plan_digest,
+            champion=state.live.number if state.live else None,
+            by=by(commit.author),
+            revision=commit.revision,
+            proposed_at=now(context),
+            forced=commit.trailers.get(FORCE_TRAILER, ""),
+        )
+    )
+    refusal = _refusal(view, environment, state, rollout, asked)
+    if refusal:
+        rollout = machine.advance(rollout, machine.Refused(at=now(context), reason=refusal))
+    return Move.of(state.with_rollout(rollout), rollout, asked=asked)
+
+
+def _refusal(
+    view: View, environment: Environment, state: EnvironmentState, rollout: Rollout, asked: RolloutFields
+) -> str:
+    """Say why a promotion cannot be taken up at all; empty when it can."""
+    if state.open is not None:
+        return f"rollout {state.open.number} is under way, and there is one at a time"
+    release = view.ledger.find_release(state.model, asked.release)
+    if release is None:
+        return f"there is no release {asked.release} of {state.model}"
+    if release.phase is not ReleasePhase.CANDIDATE:
+        return f"release {asked.release} is {release.phase}, and only a CANDIDATE can be rolled out"
+    if (asked.plan, asked.plan_digest) != (environment.plan.name, str(environment.plan.digest)):
+        return f"plan {asked.plan} was changed since this promotion was written; promote again"
+    if any(one.rollback for one in state.tried(asked.release)) and not rollout.proposal.forced:
+        return (
+            f"release {asked.release} was rolled back here before; "
+            "`mlgitops promote --force --reason …` brings it back all the same"
+        )
+    return ""
+
+
+def waiting_for(environment: Environment, state: EnvironmentState, rollout: Rollout, at: datetime) -> str:
+    """Say what keeps a proposed rollout from starting for now; empty when nothing does."""
+    if state.hold is not None:
+        return f"on hold by {state.hold.by}: {state.hold.reason}"
+    frozen = next((window.name for window in environment.freeze_windows if window.covers(at)), None)
+    if frozen is not None:
+        return f"frozen by {frozen}"
+    content = (rollout.number, rollout.release, rollout.proposal.plan_digest)
+    people = {one.by for one in state.approvals if (one.rollout, one.release, one.plan_digest) == content}
+    missing = environment.approvals - len(people)
+    return f"{missing} approval{'s' if missing > 1 else ''} missing" if missing > 0 else ""

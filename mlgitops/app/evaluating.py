@@ -1,0 +1,82 @@
+"""Evaluations: which one is needed, how it went, and what the gates say of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlgitops.app.context import View, World
+from mlgitops.core.configuration import Gate, fingerprint
+from mlgitops.core.evaluation.gates import judge_gates
+from mlgitops.core.loading import load_model
+from mlgitops.core.release import Release
+from mlgitops.ports.evaluator import EvaluationOutcome, EvaluationRequest
+
+MODEL_FILE = "mlgitops.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """An evaluation that has ended, and what the gates make of it."""
+
+    key: str
+    """Key of the report in the ledger; empty without one."""
+    report: Mapping[str, Any] | None
+    refusals: tuple[str, ...]
+    """Why the answer is no, in words; empty for yes."""
+    error: str
+    """Why there is no answer; empty when there is one."""
+
+
+def judged(
+    world: World, view: View, release: Release, champion: Release | None, gates: Sequence[Gate]
+) -> Judged | None:
+    """Evaluate a release, against the champion where there is one, and judge it; None while it runs."""
+    request = _request(release, champion)
+    known = view.ledger.report(release.submission.model, request.key)
+    outcome = world.evaluator.evaluate(request) if known is None else EvaluationOutcome(report=known)
+    if outcome is None:
+        return None
+    if outcome.report is None and not outcome.refused:
+        return Judged(key="", report=None, refusals=(), error=outcome.error or "the evaluation gave no report")
+    report = outcome.report
+    refusals = (*outcome.refused, *(() if known is None else tuple(known.get("refused", ()))))
+    failed = [] if report is None else [one for one in judge_gates(report, gates) if not one.passed]
+    return Judged(
+        key=request.key if report is not None else "",
+        report=report,
+        refusals=(*refusals, *(one.reason for one in failed)),
+        error="",
+    )
+
+
+def own_gates(release: Release) -> tuple[Gate, ...]:
+    """Return the limits that the model's own configuration sets, champion comparisons left out."""
+    return tuple(gate for gate in _configuration_gates(release) if gate.maximum_loss is None)
+
+
+def all_gates(release: Release, environment: Sequence[Gate]) -> tuple[Gate, ...]:
+    """Return an environment's gates and the model's own, which can only add to them."""
+    return (*environment, *_configuration_gates(release))
+
+
+def _configuration_gates(release: Release) -> tuple[Gate, ...]:
+    return load_model(release.submission.configuration.encode(), MODEL_FILE).evaluation.gates
+
+
+def _request(release: Release, champion: Release | None) -> EvaluationRequest:
+    specification = load_model(release.submission.configuration.encode(), MODEL_FILE).evaluation.specification
+    parts = {
+        "candidate": release.artifact_digest,
+        "champion": champion.artifact_digest if champion else None,
+        "data": release.submission.evaluation_digest,
+        "specification": dict(specification),
+    }
+    return EvaluationRequest(
+        key=f"{release.name}-{fingerprint(parts)[:12]}",
+        candidate_uri=release.submission.artifact_uri,
+        candidate_digest=release.artifact_digest,
+        champion_uri=champion.submission.artifact_uri if champion else None,
+        champion_digest=champion.artifact_digest if champion else None,
+        data_uri=release.submission.evaluation_uri,
+        specification=specification,
+    )

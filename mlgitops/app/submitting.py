@@ -1,0 +1,186 @@
+"""A push becomes a release: identity, tests, data, image, and the submission in the ledger."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mlgitops.app.context import Context, View
+from mlgitops.app.evaluating import MODEL_FILE
+from mlgitops.app.writing import write
+from mlgitops.core import diary
+from mlgitops.core.configuration import ModelConfiguration, fingerprint
+from mlgitops.core.errors import Denied, DigestMismatch, InvalidInput
+from mlgitops.core.loading import load_model
+from mlgitops.core.manifest import fields as names
+from mlgitops.core.names import RELEASE_LENGTH, Digest
+from mlgitops.core.release import Release, Submission
+from mlgitops.ports.builder import Builder, BuildRequest
+from mlgitops.ports.source import Source
+from mlgitops.ports.store import Store
+
+OUTPUT_CHARACTERS = 4_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """What came of a push."""
+
+    release: Release
+    new: bool
+    """False when it was recognised as a release that is there already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """What turns a source into a release."""
+
+    source: Source
+    builder: Builder
+    store: Store
+
+
+def submit(context: Context, workshop: Workshop, *, attempt: int = 1) -> Submitted:
+    """Make a release of a pushed commit, or recognise the one it is.
+
+    Raises:
+        InvalidInput: Configuration, source or data cannot be accepted.
+        Denied: The tests failed.
+    """
+    source = workshop.source
+    text = source.read(MODEL_FILE)
+    if text is None:
+        raise InvalidInput("the repository has no mlgitops.yaml; `mlgitops init` writes one", path=MODEL_FILE)
+    configuration = load_model(text, MODEL_FILE)
+    draft = _identified(context, source, configuration, text.decode(), attempt)
+    known = _record(context, draft, new=False)
+    if known is not None:
+        return Submitted(release=known, new=False)
+    _test(context, source, configuration)
+    full = _built(context, workshop, configuration, draft)
+    recorded = _record(context, full, new=True)
+    assert recorded is not None
+    return Submitted(release=recorded, new=recorded.submission.submitted_at == full.submitted_at)
+
+
+def _identified(
+    context: Context, source: Source, configuration: ModelConfiguration, text: str, attempt: int
+) -> Submission:
+    """Find out who this release is, before anything is built."""
+    data = source.files([one.path for one in configuration.data]) if configuration.data else {}
+    evaluation = source.files([configuration.evaluation.data])
+    inputs = source.files([*configuration.inputs, configuration.requirements])
+    code = {path: digest for path, digest in inputs.items() if path not in data and path not in evaluation}
+    return Submission(
+        model=configuration.name,
+        code_digest=str(Digest.of_files(code)),
+        data_digest=str(Digest.of_files(data)),
+        specification_digest="sha256:" + fingerprint(configuration.training.to_mapping()),
+        attempt=attempt,
+        sequence=0,
+        cause=(),
+        revision=source.commit.revision,
+        author=source.commit.author,
+        subject=source.commit.subject,
+        submitted_at=context.clock.now(),
+        image="",
+        image_tag=source.commit.revision[:RELEASE_LENGTH],
+        variables={},
+        artifact_uri="",
+        evaluation_uri="",
+        evaluation_digest=str(Digest.of_files(evaluation)),
+        configuration=text,
+    )
+
+
+def _record(context: Context, submission: Submission, *, new: bool) -> Release | None:
+    """Write the submission unless it is known; None when it is not and `new` is false."""
+    found: list[Release] = []
+
+    def decide(view: View) -> str | None:
+        found.clear()
+        name = submission.identity.hex[:RELEASE_LENGTH]
+        known = view.ledger.find_release(submission.model, name)
+        if known is not None and known.identity != submission.identity:
+            raise DigestMismatch(f"release {name}", str(known.identity), str(submission.identity))
+        if known is None and not new:
+            return None
+        release = known or Release(submission=_placed(view, submission))
+        found.append(release)
+        view.ledger.put_last_submitted(submission.model, release.name)
+        if known is not None:
+            return f"release({submission.model}): {name} recognised in {submission.revision[:RELEASE_LENGTH]}"
+        view.ledger.put_release(release)
+        return diary.release(release)
+
+    write(context, decide, lambda _: ())
+    return found[0] if found else None
+
+
+def _placed(view: View, submission: Submission) -> Submission:
+    """Give a new submission its place in the order, and its cause."""
+    before = view.ledger.last_submitted(submission.model)
+    every = view.ledger.releases(submission.model)
+    sequence = max((one.submission.sequence for one in every), default=0) + 1
+    return replace(submission, sequence=sequence, cause=cause(before.submission if before else None, submission))
+
+
+def cause(before: Submission | None, now: Submission) -> tuple[str, ...]:
+    """Say what differs from the release submitted before."""
+    if before is None:
+        return ("first",)
+    differs = {
+        "code": before.code_digest != now.code_digest,
+        "data": before.data_digest != now.data_digest,
+        "specification": before.specification_digest != now.specification_digest,
+    }
+    return tuple(name for name, changed in differs.items() if changed) or ("rerun",)
+
+
+def _test(context: Context, source: Source, configuration: ModelConfiguration) -> None:
+    if not configuration.test_command:
+        return
+    context.observer.note(f"{configuration.name}: testing: {' '.join(configuration.test_command)}")
+    code, output = source.run(configuration.test_command, configuration.test_timeout_seconds)
+    if code:
+        end = output[-OUTPUT_CHARACTERS:].strip()
+        raise Denied("releasing", source.commit.revision[:RELEASE_LENGTH], f"its tests failed ({code})\n{end}")
+
+
+def _built(
+    context: Context, workshop: Workshop, configuration: ModelConfiguration, draft: Submission
+) -> Submission:
+    """Put data into the store and build the image; both are found again by digest after a crash."""
+    source, store = workshop.source, workshop.store
+    name = draft.identity.hex[:RELEASE_LENGTH]
+    uris = {}
+    for one in configuration.data:
+        context.observer.note(f"{configuration.name}: storing {one.path}")
+        uris[one.variable], _ = store.put(source.directory / one.path, f"data/{configuration.name}")
+    folder = f"evaluation/{configuration.name}"
+    evaluation_uri, _ = store.put(source.directory / configuration.evaluation.data, folder)
+    context.observer.note(f"{configuration.name}: building the image")
+    image = workshop.builder.build(_request(source, configuration, draft))
+    artifact_uri = store.uri(f"models/{configuration.name}/{name}")
+    variables: Mapping[str, str] = {
+        **uris,
+        names.OUTPUT_URI_VARIABLE: artifact_uri,
+        names.CHECKPOINT_URI_VARIABLE: store.uri(f"checkpoints/{configuration.name}/{name}"),
+        "MLGITOPS_SOURCE_REVISION": draft.revision,
+        "MLGITOPS_DATA_DIGEST": draft.data_digest,
+    }
+    return replace(
+        draft, image=str(image), variables=variables, artifact_uri=artifact_uri, evaluation_uri=evaluation_uri
+    )
+
+
+def _request(source: Source, configuration: ModelConfiguration, draft: Submission) -> BuildRequest:
+    data = source.files([*(one.path for one in configuration.data), configuration.evaluation.data])
+    every = source.files([*configuration.inputs, configuration.requirements])
+    return BuildRequest(
+        source=source.directory,
+        files=tuple(sorted(path for path in every if path not in data)),
+        requirements=configuration.requirements,
+        entrypoint=configuration.training.command,
+        repository=configuration.image_repository,
+        tag=draft.image_tag,
+        annotations={"org.opencontainers.image.title": configuration.name},
+    )

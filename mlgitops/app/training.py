@@ -1,0 +1,244 @@
+"""A release's way to a candidate: one open training per model, its TFJob on `main`, its evaluation."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlgitops.app.context import View, World
+from mlgitops.app.evaluating import MODEL_FILE, judged, own_gates
+from mlgitops.app.moves import AUTOMATION, now
+from mlgitops.app.writing import write
+from mlgitops.core import diary
+from mlgitops.core import release as machine
+from mlgitops.core.errors import DigestMismatch, NotFound
+from mlgitops.core.loading import load_model
+from mlgitops.core.manifest import fields as names
+from mlgitops.core.manifest import owned, render
+from mlgitops.core.manifest.owned import TrainingFields
+from mlgitops.core.names import ImageReference, job_name
+from mlgitops.core.release import Release, ReleasePhase
+from mlgitops.ports.cluster import JobObservation, JobPhase
+from mlgitops.ports.repository import Change
+
+LOG_LIMIT_BYTES = 200_000
+"""The ledger keeps the end of a log."""
+
+
+def advance_training(world: World, model: str) -> bool:
+    """Make the next move of one model's releases; returns whether anything was written.
+
+    Raises:
+        MlgitopsError: Something could not be found out; nothing was half-written.
+    """
+
+    def decide(view: View) -> str | None:
+        moved = _next(world, view, model)
+        if moved is None:
+            return None
+        view.ledger.put_release(moved)
+        return diary.release(moved)
+
+    return write(world, decide, lambda view: projected(view, model))
+
+
+def _next(world: World, view: View, model: str) -> Release | None:
+    releases = [one for one in view.ledger.releases(model) if one.phase in machine.OPEN]
+    at = now(world)
+    for one in releases:
+        if one.phase is ReleasePhase.SUBMITTED:
+            return machine.advance(one, machine.Queued(at=at))
+    for one in releases:
+        if one.phase is ReleasePhase.TRAINING:
+            return _trained(world, view, one)
+    superseded = _superseded(world, releases)
+    if superseded is not None:
+        return superseded
+    queued = [one for one in releases if one.phase is ReleasePhase.QUEUED]
+    if queued and not _unlisting_pending(view, model):
+        return machine.advance(queued[0], machine.TrainingStarted(at=at))
+    for one in releases:
+        moved = _evaluated(world, view, one) if one.phase is ReleasePhase.EVALUATING else None
+        if moved is not None:
+            return moved
+    return None
+
+
+def _superseded(world: World, releases: Sequence[Release]) -> Release | None:
+    """Where the newest push says so, end the ones that still wait before it."""
+    waiting = [one for one in releases if one.phase is ReleasePhase.QUEUED]
+    if len(waiting) < 2:
+        return None
+    newest = waiting[-1]
+    if load_model(newest.submission.configuration.encode(), MODEL_FILE).training.newer != "supersede":
+        return None
+    reason = f"superseded by release {newest.name}"
+    return machine.advance(waiting[0], machine.Aborted(at=now(world), by=AUTOMATION, reason=reason))
+
+
+def _unlisting_pending(view: View, model: str) -> bool:
+    path = _path(model, names.KUSTOMIZATION_FILE)
+    data = view.main.read(path)
+    return data is not None and names.TFJOB_FILE in owned.listed_resources(data, path)
+
+
+def _trained(world: World, view: View, release: Release) -> Release | None:
+    model = release.submission.model
+    job = world.cluster.job(names.TRAINING, job_name(model, release.name))
+    if job is None or job.phase not in (JobPhase.SUCCEEDED, JobPhase.FAILED):
+        error = world.cluster.applied(names.TRAINING).error if job is None else ""
+        if error:
+            world.observer.note(f"{model}: the engine does not apply its training: {error}")
+        return None
+    event = _succeeded(world, release, job) if job.phase is JobPhase.SUCCEEDED else _failed(world, job)
+    log = b"".join(
+        b"== " + pod.encode() + b"\n" + text + (b"" if text.endswith(b"\n") else b"\n")
+        for pod, text in sorted(world.cluster.logs(names.TRAINING, job.name).items())
+    )
+    view.ledger.put_log(model, release.name, log[-LOG_LIMIT_BYTES:])
+    return machine.advance(release, event)
+
+
+def _failed(world: World, job: JobObservation) -> machine.Failed:
+    words = f"training ended {job.reason}" + (f": {job.message}" if job.message else "")
+    return machine.Failed(at=now(world), reason=words)
+
+
+def _succeeded(
+    world: World, release: Release, job: JobObservation
+) -> machine.TrainingSucceeded | machine.Failed | machine.Errored:
+    """Take the model as the job left it, unless its bytes are not the ones it reported."""
+    reported = _reported_digest(job.result)
+    try:
+        digest = str(world.store.digest(release.submission.artifact_uri))
+        if reported is not None and reported != digest:
+            raise DigestMismatch(release.submission.artifact_uri, reported, digest)
+    except NotFound:
+        return machine.Failed(at=now(world), reason=f"the job succeeded and left no model at {_uri(release)}")
+    except DigestMismatch as error:
+        return machine.Errored(at=now(world), reason=f"the model changed after training: {error}")
+    return machine.TrainingSucceeded(
+        at=now(world),
+        artifact_digest=digest,
+        metrics=_numbers(job.result.get("metrics")),
+        history=tuple(_numbers(one) for one in job.result.get("history") or ()),
+        restarts=job.restarts,
+        started_at=job.started_at.isoformat() if job.started_at else "",
+        finished_at=job.finished_at.isoformat() if job.finished_at else "",
+    )
+
+
+def _uri(release: Release) -> str:
+    return release.submission.artifact_uri
+
+
+def _reported_digest(result: Mapping[str, Any]) -> str | None:
+    artifact = result.get("artifact")
+    return artifact.get("digest") if isinstance(artifact, Mapping) else None
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    """Keep what are finite numbers: the job's own report is hostile input."""
+    if not isinstance(values, Mapping):
+        return {}
+    kept = {}
+    for name, value in values.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf"):
+            kept[str(name)[:80]] = value
+    return kept
+
+
+def _evaluated(world: World, view: View, release: Release) -> Release | None:
+    result = judged(world, view, release, None, own_gates(release))
+    if result is None:
+        return None
+    if result.error:
+        return machine.advance(release, machine.Errored(at=now(world), reason=result.error))
+    if result.report is not None:
+        view.ledger.put_report(release.submission.model, result.key, result.report)
+    if result.refusals:
+        reason = "; ".join(result.refusals)
+        return machine.advance(release, machine.Failed(at=now(world), reason=reason, report=result.key))
+    return machine.advance(release, machine.EvaluationPassed(at=now(world), report=result.key))
+
+
+def projected(view: View, model: str) -> Sequence[Change]:
+    """Return the commit that lists the open training's TFJob, or unlists an ended one; none when `main` is right."""
+    releases = view.ledger.releases(model)
+    open_ = next((one for one in releases if one.phase is ReleasePhase.TRAINING), None)
+    files = _listed(view, open_) if open_ is not None else _unlisted(view, model)
+    changed = {path: data for path, data in files.items() if data != view.main.read(path)}
+    if not changed:
+        return ()
+    subject = open_ or _job_release(view, model)
+    message = diary.training(subject) if subject is not None else f"train({model}): nothing trains"
+    return (Change(message=message, files=changed),)
+
+
+def _listed(view: View, release: Release) -> dict[str, bytes]:
+    model = release.submission.model
+    path = _path(model, names.KUSTOMIZATION_FILE)
+    data = view.main.read(path)
+    namespace = view.configuration.training_namespace
+    kustomization = (
+        render.render_kustomization(namespace, [names.TFJOB_FILE])
+        if data is None
+        else owned.list_resource(data, path, names.TFJOB_FILE)
+    )
+    return {_path(model, names.TFJOB_FILE): tfjob(view, release), path: kustomization}
+
+
+def _unlisted(view: View, model: str) -> dict[str, bytes]:
+    path = _path(model, names.KUSTOMIZATION_FILE)
+    data = view.main.read(path)
+    return {} if data is None else {path: owned.unlist_resource(data, path, names.TFJOB_FILE)}
+
+
+def tfjob(view: View, release: Release) -> bytes:
+    """Return `tfjob.yaml` for a release: what stands on `main` with the owned fields edited.
+
+    Where the training specification changed, the file is written anew if nobody edited it by hand; people's edits win
+    over the specification otherwise.
+    """
+    model = release.submission.model
+    path = _path(model, names.TFJOB_FILE)
+    wanted = _fields(view, release)
+    data = view.main.read(path)
+    scaffold = _scaffold(view, release, wanted)
+    if data is None:
+        return scaffold
+    former = _job_release(view, model)
+    if former is None or former.submission.specification_digest == release.submission.specification_digest:
+        return owned.edit_tfjob(data, path, wanted)
+    if _scaffold(view, former, owned.read_tfjob(data, path)) == data:
+        return scaffold
+    return owned.edit_tfjob(data, path, wanted)
+
+
+def _scaffold(view: View, release: Release, fields: TrainingFields) -> bytes:
+    configuration = load_model(release.submission.configuration.encode(), MODEL_FILE)
+    return render.render_tfjob(configuration, view.configuration.claim, fields)
+
+
+def _fields(view: View, release: Release) -> TrainingFields:
+    submission = release.submission
+    return TrainingFields(
+        model=submission.model,
+        release=release.name,
+        namespace=view.configuration.training_namespace,
+        image=ImageReference.parse(submission.image),
+        image_tag=submission.image_tag,
+        source_revision=submission.revision,
+        variables=submission.variables,
+    )
+
+
+def _job_release(view: View, model: str) -> Release | None:
+    """Return the release whose job stands in `tfjob.yaml`."""
+    path = _path(model, names.TFJOB_FILE)
+    data = view.main.read(path)
+    if data is None:
+        return None
+    return view.ledger.find_release(model, owned.read_tfjob(data, path).release)
+
+
+def _path(model: str, name: str) -> str:
+    return f"environments/{names.TRAINING}/{model}/{name}"

@@ -1,0 +1,78 @@
+"""Commit messages: `git log` of both branches reads like a deployment diary."""
+
+from mlgitops.core.ledger import EnvironmentState
+from mlgitops.core.release import Release, ReleasePhase
+from mlgitops.core.rollout import Rollout, RolloutPhase
+
+_PARTS = (
+    "give release {release} all traffic of {environment}",
+    "put release {release} in the champion's place in {environment}",
+    "move the traffic of {environment} to the champion's place",
+    "take the canary away: release {release} is live in {environment}",
+)
+
+
+def projection(state: EnvironmentState) -> str:
+    """Return the message of the commit on `main` that shows the newest decision."""
+    rollout = state.open or (state.rollouts[state.last_number] if state.rollouts else None)
+    if rollout is None:
+        return f"rollout({state.model}): show the ledger's state in {state.environment}"
+    subject = f"{_kind(rollout)}({state.model}): {_action(rollout)} (rollout {rollout.number})"
+    return f"{subject}\n\n{rollout.reason}\n" if rollout.reason else subject
+
+
+def _kind(rollout: Rollout) -> str:
+    rolled = rollout.phase in (RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK)
+    return "rollback" if rolled else "rollout"
+
+
+def _action(rollout: Rollout) -> str:
+    names = {"release": rollout.release, "environment": rollout.proposal.environment}
+    weights = rollout.proposal.weights
+    words = {
+        RolloutPhase.PROPOSED: "wait with release {release} for {environment}",
+        RolloutPhase.STARTING: "start release {release} in {environment}",
+        RolloutPhase.STEP: f"give release {{release}} {weights[rollout.step]} % of {{environment}}, "
+        f"step {rollout.step + 1} of {len(weights)}",
+        RolloutPhase.COMPLETING: _PARTS[min(rollout.part, len(_PARTS) - 1)],
+        RolloutPhase.LIVE: "release {release} is live in {environment}",
+        RolloutPhase.ROLLING_BACK: (
+            "clear {environment} of release {release}" if rollout.part else "take {environment} off release {release}"
+        ),
+        RolloutPhase.ROLLED_BACK: "{environment} is as before release {release}",
+        RolloutPhase.REFUSED: "refuse release {release} for {environment}",
+        RolloutPhase.WITHDRAWN: "withdraw release {release} from {environment}",
+        RolloutPhase.ERRORED: "give up on release {release} for {environment}",
+    }
+    return words.get(rollout.phase, f"{rollout.phase} release {{release}} in {{environment}}").format(**names)
+
+
+def decision(rollout: Rollout) -> str:
+    """Return the message of the commit on the ledger that records a rollout's newest event."""
+    event = type(rollout.history[-1]).__name__ if rollout.history else "Proposed"
+    proposal = rollout.proposal
+    subject = (
+        f"rollout({proposal.model}): {event} → {rollout.phase} "
+        f"(release {rollout.release}, {proposal.environment}, rollout {rollout.number})"
+    )
+    return f"{subject}\n\n{rollout.reason}\n" if rollout.reason else subject
+
+
+def release(one: Release) -> str:
+    """Return the message of the commit on the ledger that records a release's newest event."""
+    event = type(one.history[-1]).__name__ if one.history else "Submitted"
+    subject = f"release({one.submission.model}): {one.name} {event} → {one.phase}"
+    return f"{subject}\n\n{one.reason}\n" if one.reason else subject
+
+
+def training(one: Release) -> str:
+    """Return the message of the commit on `main` that lists or unlists a training."""
+    model, cause = one.submission.model, ", ".join(one.submission.cause)
+    if one.phase is ReleasePhase.TRAINING:
+        lines = (
+            f"train({model}): release {one.name}",
+            "",
+            f"Cause: {cause}. Source: {one.submission.revision[:12]} {one.submission.subject}",
+        )
+        return "\n".join(lines)
+    return f"train({model}): release {one.name} ended {one.phase}"

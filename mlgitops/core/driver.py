@@ -1,0 +1,97 @@
+"""The two-service driver: what `main` must say at each point of a rollout, and whether it is observed.
+
+A rollout is a list of (edit, expected observation); rolling back is one too. Each entry is a `Desired` value: the edit
+is the projection of that value onto `main`, the expected observation is that the engine really serves it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+from mlgitops.core.ledger import EnvironmentState
+from mlgitops.core.manifest.owned import RolloutFields
+from mlgitops.core.projection import Desired, Target
+from mlgitops.core.rollout import Rollout, RolloutPhase
+
+Resolve = Callable[[str], Target]
+"""From a release's name to where its model is."""
+
+
+def fields(rollout: Rollout) -> RolloutFields:
+    """Return what `rollout.yaml` says for a rollout."""
+    proposal = rollout.proposal
+    return RolloutFields(
+        number=rollout.number,
+        release=rollout.release,
+        plan=str(proposal.plan["name"]),
+        plan_digest=proposal.plan_digest,
+    )
+
+
+def desired(state: EnvironmentState, resolve: Resolve) -> Desired:
+    """Return what `main` must say for the state as it is."""
+    rollout, live = state.open, state.live
+    steady = Desired() if live is None else Desired(rollout=fields(live), stable=resolve(live.release))
+    if rollout is None:
+        return steady
+    phase = rollout.phase
+    match phase:
+        case RolloutPhase.PROPOSED:
+            return replace(steady, rollout=fields(rollout))
+        case RolloutPhase.STARTING | RolloutPhase.STEP | RolloutPhase.ANALYSING:
+            return _opening(rollout, state, resolve)
+        case RolloutPhase.COMPLETING:
+            return completing(rollout, state, resolve)[rollout.part]
+        case RolloutPhase.ROLLING_BACK:
+            return rolling_back(rollout, state, resolve)[rollout.part]
+        case (
+            RolloutPhase.LIVE
+            | RolloutPhase.RETIRED
+            | RolloutPhase.ROLLED_BACK
+            | RolloutPhase.WITHDRAWN
+            | RolloutPhase.REFUSED
+            | RolloutPhase.ERRORED
+        ):
+            return steady
+        case _:
+            assert_never(phase)
+
+
+def completing(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> tuple[Desired, ...]:
+    """Return the parts of completing: all traffic to the canary, the champion's place taken, back, canary gone."""
+    new = resolve(rollout.release)
+    final = Desired(rollout=fields(rollout), stable=new)
+    away = replace(final, canary=new, weight_percent=100, cohort=cohort(rollout, len(rollout.proposal.weights) + 1))
+    champion = None if state.live is None else resolve(state.live.release)
+    return (replace(away, stable=champion), away, replace(final, canary=new), final)
+
+
+def rolling_back(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> tuple[Desired, ...]:
+    """Return the parts of rolling back: the first takes all traffic off the canary, the last restores."""
+    decision = rollout.rollback
+    if decision is None or decision.target is None:
+        return (Desired(),)
+    target = state.rollouts[decision.target]
+    restored = Desired(rollout=fields(target), stable=resolve(target.release))
+    if rollout.was_serving_all:
+        return (restored,)
+    return (replace(restored, canary=resolve(rollout.release)), restored)
+
+
+def cohort(rollout: Rollout, step: int) -> str:
+    """Return what the router stamps on requests at a step, counted from 1; 0 before the first."""
+    return f"{rollout.number}-{step}"
+
+
+def _opening(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> Desired:
+    new = resolve(rollout.release)
+    if state.live is None:
+        return Desired(rollout=fields(rollout), stable=new)
+    started = rollout.phase is not RolloutPhase.STARTING
+    return Desired(
+        rollout=fields(rollout),
+        stable=resolve(state.live.release),
+        canary=new,
+        weight_percent=rollout.proposal.weights[rollout.step] if started else 0,
+        cohort=cohort(rollout, rollout.step + 1 if started else 0),
+    )

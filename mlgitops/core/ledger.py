@@ -1,0 +1,314 @@
+"""The ledger: releases, rollouts, holds and decisions, as files of one branch; read lazily, written as a change."""
+
+import json
+import posixpath
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import yaml
+
+from mlgitops.core import release as releases
+from mlgitops.core import rollout as rollouts
+from mlgitops.core.errors import InvalidInput, NotFound
+from mlgitops.core.projection import Desired
+from mlgitops.core.release import Release
+from mlgitops.core.rollout import Rollout, RolloutPhase
+
+HEAD_FILE: Final = "ledger.yaml"
+KEPT_PROJECTIONS: Final = 12
+"""Projections kept per model and environment: a `main` further behind than that is a foreign change."""
+Read = Callable[[str], bytes | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """Automation stands still for one model in one environment until `resume`."""
+
+    by: str
+    reason: str
+    at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """Somebody approved one content: this rollout of this release by this plan."""
+
+    rollout: int
+    release: str
+    plan_digest: str
+    by: str
+    at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foreign:
+    """Somebody changed owned fields on `main`; it is not overwritten while it stands."""
+
+    revision: str
+    by: str
+    differences: tuple[str, ...]
+    at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentState:
+    """One model in one environment: every rollout, and what `main` must say."""
+
+    environment: str
+    model: str
+    generation: int = 0
+    """Counts the decisions that `main` must show; never goes back."""
+    decided_on: str = ""
+    """Revision of `main` that the last of them was computed from."""
+    projections: Mapping[int, Desired] = field(default_factory=dict)
+    """What `main` must say, by generation; the last few."""
+    rollouts: Mapping[int, Rollout] = field(default_factory=dict)
+    hold: Hold | None = None
+    resumed_at: str = ""
+    """When a person last resumed automation; empty for never."""
+    foreign: Foreign | None = None
+    approvals: tuple[Approval, ...] = ()
+
+    @property
+    def last_number(self) -> int:
+        """Number of the newest rollout; 0 before the first."""
+        return max(self.rollouts, default=0)
+
+    @property
+    def open(self) -> Rollout | None:
+        """The rollout that is under way."""
+        return next((one for one in self.rollouts.values() if one.is_open), None)
+
+    @property
+    def live(self) -> Rollout | None:
+        """The rollout that serves; None also while a LIVE one is being rolled back."""
+        return next((one for one in self.rollouts.values() if one.phase is RolloutPhase.LIVE), None)
+
+    @property
+    def desired(self) -> Desired:
+        """What `main` must say now."""
+        return self.projections.get(self.generation, Desired())
+
+    @property
+    def champion(self) -> str | None:
+        """The release of the LIVE rollout."""
+        return self.live.release if self.live else None
+
+    def with_rollout(self, rollout: Rollout) -> "EnvironmentState":
+        """Return the state with `rollout` in place of the one of its number."""
+        return replace(self, rollouts={**self.rollouts, rollout.number: rollout})
+
+    def last_good(self, before: int) -> Rollout | None:
+        """Return the rollout a rollback of the LIVE rollout `before` returns to.
+
+        The newest earlier one that passed probation here and whose release was never rolled back here. Where none
+        passed probation, the newest that served and was never rolled back: better than serving nothing.
+        """
+        bad = {one.release for one in self.rollouts.values() if one.rollback is not None}
+        served = [
+            one
+            for number, one in sorted(self.rollouts.items(), reverse=True)
+            if number < before and one.phase is RolloutPhase.RETIRED and one.release not in bad
+        ]
+        return next((one for one in served if one.trusted), served[0] if served else None)
+
+    def tried(self, release: str) -> tuple[Rollout, ...]:
+        """Return the rollouts of a release here, oldest first."""
+        return tuple(one for _, one in sorted(self.rollouts.items()) if one.release == release)
+
+
+class Ledger:
+    """A ledger as one revision has it, plus what is to be written."""
+
+    def __init__(self, read: Read, paths: Callable[[str], Sequence[str]], revision: str | None) -> None:
+        """Read through `read` and `paths` (see `ports.repository.Snapshot`)."""
+        self._read, self._paths, self.revision = read, paths, revision
+        self._written: dict[str, bytes | None] = {}
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a ledger; without one nothing may change."""
+        return self._read(HEAD_FILE) is not None
+
+    @property
+    def changes(self) -> Mapping[str, bytes | None]:
+        """Files that differ from the revision read."""
+        return {path: data for path, data in self._written.items() if data != self._read(path)}
+
+    def models(self) -> tuple[str, ...]:
+        """Return the models that ever submitted a release."""
+        return tuple(sorted({path.split("/")[1] for path in self._paths("models")}))
+
+    def release_names(self, model: str) -> tuple[str, ...]:
+        """Return the names of a model's releases."""
+        folder = f"models/{model}/releases"
+        names = (posixpath.basename(path).removesuffix(".yaml") for path in self._all_paths(folder))
+        return tuple(sorted(set(names)))
+
+    def releases(self, model: str) -> tuple[Release, ...]:
+        """Return a model's releases in the order of their submission."""
+        every = (self.release(model, name) for name in self.release_names(model))
+        return tuple(sorted(every, key=lambda one: one.submission.sequence))
+
+    def release(self, model: str, name: str) -> Release:
+        """Return one release; `NotFound` names those that exist."""
+        found = self.find_release(model, name)
+        if found is None:
+            raise NotFound("release", name, self.release_names(model))
+        return found
+
+    def find_release(self, model: str, name: str) -> Release | None:
+        """Return one release, or None."""
+        path = _release_path(model, name)
+        data = self._get(path)
+        return None if data is None else releases.read_release(_load(data, path), path)
+
+    def put_release(self, release: Release) -> None:
+        """Write a release."""
+        self._written[_release_path(release.submission.model, release.name)] = _dump(release.to_mapping())
+
+    def last_submitted(self, model: str) -> Release | None:
+        """Return the release submitted last, be it new or recognised again."""
+        data = self._get(f"models/{model}/last-submitted")
+        return None if data is None else self.find_release(model, data.decode().strip())
+
+    def put_last_submitted(self, model: str, name: str) -> None:
+        """Remember which release was submitted last."""
+        self._written[f"models/{model}/last-submitted"] = f"{name}\n".encode()
+
+    def report(self, model: str, key: str) -> Mapping[str, Any] | None:
+        """Return an evaluation report."""
+        data = self._get(f"models/{model}/reports/{key}.json")
+        return None if data is None else _json(data)
+
+    def put_report(self, model: str, key: str, report: Mapping[str, Any]) -> None:
+        """Write an evaluation report."""
+        self._written[f"models/{model}/reports/{key}.json"] = _json_bytes(report)
+
+    def environments(self) -> tuple[tuple[str, str], ...]:
+        """Return every (environment, model) that ever had a rollout or a hold."""
+        parts = (path.split("/") for path in self._all_paths("environments"))
+        return tuple(sorted({(part[1], part[2]) for part in parts}))
+
+    def state(self, environment: str, model: str) -> EnvironmentState:
+        """Return one model's state in one environment; an empty one where nothing ever happened."""
+        folder = f"environments/{environment}/{model}"
+        path = f"{folder}/state.yaml"
+        data = self._get(path)
+        values = {} if data is None else _load(data, path)
+        found = {}
+        for one in self._all_paths(f"{folder}/rollouts"):
+            rollout = rollouts.read_rollout(_load(self._get(one) or b"", one), one)
+            found[rollout.number] = rollout
+        return _state(environment, model, values, found)
+
+    def put_state(self, state: EnvironmentState) -> None:
+        """Write one model's state in one environment."""
+        folder = f"environments/{state.environment}/{state.model}"
+        self._written[f"{folder}/state.yaml"] = _dump(_state_mapping(state))
+        for number, one in state.rollouts.items():
+            self._written[f"{folder}/rollouts/{number:05}.yaml"] = _dump(one.to_mapping())
+
+    def decision(self, environment: str, model: str, name: str) -> Mapping[str, Any] | None:
+        """Return a decision record."""
+        data = self._get(f"environments/{environment}/{model}/decisions/{name}.json")
+        return None if data is None else _json(data)
+
+    def decision_names(self, environment: str, model: str) -> tuple[str, ...]:
+        """Return the names of the decision records, oldest first."""
+        folder = f"environments/{environment}/{model}/decisions"
+        names = (posixpath.basename(path) for path in self._all_paths(folder))
+        return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
+
+    def put_decision(self, environment: str, model: str, name: str, record: Mapping[str, Any], words: str) -> None:
+        """Write a decision record: JSON for programs, Markdown for people."""
+        folder = f"environments/{environment}/{model}/decisions"
+        self._written[f"{folder}/{name}.json"] = _json_bytes(record)
+        self._written[f"{folder}/{name}.md"] = words.encode()
+
+    def log(self, model: str, release: str) -> bytes | None:
+        """Return the log kept of a training."""
+        return self._get(f"models/{model}/logs/{release}.log")
+
+    def put_log(self, model: str, release: str, log: bytes) -> None:
+        """Keep a training's log."""
+        self._written[f"models/{model}/logs/{release}.log"] = log
+
+    def _get(self, path: str) -> bytes | None:
+        return self._written[path] if path in self._written else self._read(path)
+
+    def _all_paths(self, folder: str) -> Iterable[str]:
+        written = {path for path, data in self._written.items() if path.startswith(f"{folder}/") and data is not None}
+        return sorted({*self._paths(folder), *written})
+
+
+def first_files() -> Mapping[str, bytes]:
+    """Return the files of a new ledger."""
+    return {HEAD_FILE: _dump({"apiVersion": "mlgitops.dev/v1", "kind": "Ledger", "format": 1})}
+
+
+def _release_path(model: str, name: str) -> str:
+    return f"models/{model}/releases/{name}.yaml"
+
+
+def _state_mapping(state: EnvironmentState) -> dict[str, Any]:
+    kept = sorted(state.projections)[-KEPT_PROJECTIONS:]
+    optional = {
+        "hold": None if state.hold is None else vars(state.hold),
+        "foreign": None if state.foreign is None else vars(state.foreign) | {"differences": [*state.foreign.differences]},
+        "approvals": [vars(one) for one in state.approvals],
+    }
+    return {
+        "apiVersion": "mlgitops.dev/v1",
+        "kind": "EnvironmentState",
+        "generation": state.generation,
+        "decidedOn": state.decided_on,
+        "lastRollout": state.last_number,
+        "resumedAt": state.resumed_at,
+        "projections": {number: state.projections[number].to_mapping() for number in kept},
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def _state(
+    environment: str, model: str, values: Mapping[str, Any], found: Mapping[int, Rollout]
+) -> EnvironmentState:
+    foreign = values.get("foreign")
+    if values.get("lastRollout", 0) != max(found, default=0):
+        raise InvalidInput(f"the ledger's rollouts of {model} in {environment} are incomplete")
+    return EnvironmentState(
+        environment=environment,
+        model=model,
+        generation=values.get("generation", 0),
+        decided_on=values.get("decidedOn", ""),
+        projections={int(n): Desired.from_mapping(one) for n, one in values.get("projections", {}).items()},
+        rollouts=found,
+        resumed_at=values.get("resumedAt", ""),
+        hold=Hold(**values["hold"]) if "hold" in values else None,
+        foreign=Foreign(**{**foreign, "differences": tuple(foreign["differences"])}) if foreign else None,
+        approvals=tuple(Approval(**one) for one in values.get("approvals", ())),
+    )
+
+
+def _load(data: bytes, path: str) -> Any:
+    try:
+        return yaml.load(data, Loader=yaml.CSafeLoader)  # noqa: S506 - the safe loader, in C
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"the ledger's {path} cannot be read: {error}") from error
+
+
+def _dump(values: Any) -> bytes:
+    dumped: bytes = yaml.dump(
+        values, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, encoding="utf-8", width=110
+    )
+    return dumped
+
+
+def _json(data: bytes) -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = json.loads(data)
+    return loaded
+
+
+def _json_bytes(values: Mapping[str, Any]) -> bytes:
+    return (json.dumps(values, indent=1, allow_nan=False) + "\n").encode()
