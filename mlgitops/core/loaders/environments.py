@@ -1,0 +1,159 @@
+"""`environments.yaml`: what no schema can say about it, and its value."""
+
+from collections.abc import Mapping, Sequence
+from datetime import time
+from itertools import pairwise
+from typing import Any, Final
+
+from mlgitops.core.configuration import (
+    Environment,
+    EnvironmentsConfiguration,
+    FreezeWindow,
+    MetricRule,
+    Plan,
+    Step,
+)
+from mlgitops.core.loaders.source import Source, gates, parse_moment
+from mlgitops.core.manifest.fields import TRAINING
+from mlgitops.core.manifest.validate import Path, choose
+
+_DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_OPTIONAL_NUMBERS: Final = {"probation_seconds": "probationSeconds", "start_seconds": "startSeconds"}
+
+
+def load(data: bytes, path: str) -> EnvironmentsConfiguration:
+    """Return what `environments.yaml` says; raises InvalidInput with every problem."""
+    source = Source(data, path, "environments")
+    _check_environments(source)
+    for at, _ in source.entries("plans"):
+        _check_plan(source, ("plans", at))
+    return _build(source.finish())
+
+
+def _check_environments(source: Source) -> None:
+    entries = source.entries("environments")
+    where: Path = ("environments",)
+    names = [((*where, at, "name"), one["name"]) for at, one in entries]
+    source.check_unique(names, "the environment")
+    spaces = [((*where, at, "namespace" if "namespace" in one else "name"), _namespace(one)) for at, one in entries]
+    source.check_unique(spaces, "the namespace")
+    plans = [(("plans", at, "name"), one["name"]) for at, one in source.entries("plans")]
+    source.check_unique(plans, "the plan")
+    for pointer, name in names:
+        if name == TRAINING:
+            source.refuse(pointer, "environments/training is where models are trained", "choose another name")
+    for at, one in entries:
+        pointer = (*where, at)
+        known = [name for _, name in plans]
+        if one["plan"] not in known and source.sound("plans") is not None:
+            source.refuse((*pointer, "plan"), f"there is no plan {one['plan']!r}", choose(one["plan"], known))
+        source.check_gates((*pointer, "gates"))
+        for window, _ in source.entries(*pointer, "freezeWindows"):
+            _check_window(source, (*pointer, "freezeWindows", window))
+
+
+def _namespace(environment: Mapping[str, Any]) -> str:
+    name: str = environment.get("namespace", environment["name"])
+    return name
+
+
+def _check_window(source: Source, pointer: Path) -> None:
+    window = source.sound(*pointer)
+    once, weekly = "start" in window or "end" in window, {"days", "after", "before"} & set(window)
+    if once and weekly:
+        message = "a window is either from start to end, or weekly on days"
+        source.refuse(pointer, message, "make two windows of it")
+    elif once:
+        _check_once(source, pointer, window)
+    elif "days" not in window:
+        source.refuse(pointer, "the window has no time", "add start and end, or days")
+    elif window.get("after", "00:00") >= window.get("before", "24:00"):
+        message = "the window ends before it begins"
+        source.refuse(pointer, message, "over midnight it is two windows: one without before, one without after")
+
+
+def _check_once(source: Source, pointer: Path, window: Mapping[str, Any]) -> None:
+    moments = []
+    for key in ("start", "end"):
+        if key not in window:
+            source.refuse(pointer, f"{key} is missing", f'add `{key}:`, like "2026-12-20T00:00:00Z"')
+            continue
+        moment = parse_moment(window[key])
+        if moment is None:
+            message = f"{window[key]!r:.60} is not a moment with an offset"
+            source.refuse((*pointer, key), message, 'write it like "2026-12-20T00:00:00Z"')
+        else:
+            moments.append(moment)
+    if len(moments) == 2 and moments[0] >= moments[1]:
+        source.refuse((*pointer, "end"), "the window ends before it begins", "swap start and end")
+
+
+def _check_plan(source: Source, pointer: Path) -> None:
+    steps = [((*pointer, "steps", at, "weight"), one) for at, one in source.entries(*pointer, "steps")]
+    for (_, one), (place, two) in pairwise(steps):
+        if two["weight"] <= one["weight"]:
+            message = f"weight {two['weight']} does not follow {one['weight']}: weights must rise"
+            source.refuse(place, message, "order the steps by weight, each once")
+    rules = source.entries(*pointer, "metrics")
+    source.check_unique([((*pointer, "metrics", at, "kind"), one["kind"]) for at, one in rules], "the metric")
+    for at, one in rules:
+        margin = one.get("margin", 1)
+        if one["effect"] <= margin:
+            message = f"effect {one['effect']} must be more than the margin {margin}"
+            source.refuse((*pointer, "metrics", at, "effect"), message, "name a larger effect, or a smaller margin")
+    age, total = source.sound(*pointer, "maximumAgeSeconds"), sum(one["seconds"] for _, one in steps)
+    if (86_400 if age is None else age) <= total:
+        place = (*pointer, "maximumAgeSeconds") if age is not None else pointer
+        message = f"the steps take {total} seconds, and a rollout older than maximumAgeSeconds is rolled back"
+        source.refuse(place, message, f"write more than {total}")
+
+
+def _build(value: Mapping[str, Any]) -> EnvironmentsConfiguration:
+    plans = {one["name"]: _plan(one) for one in value["plans"]}
+    training = value.get("training", {})
+    return EnvironmentsConfiguration(
+        environments=tuple(_environment(one, plans) for one in value["environments"]),
+        training_namespace=training.get("namespace", "training"),
+        claim=training.get("claim", "mlgitops-store"),
+        keep_releases=int(value.get("keepReleases", 10)),
+    )
+
+
+def _environment(value: Mapping[str, Any], plans: Mapping[str, Plan]) -> Environment:
+    return Environment(
+        name=value["name"],
+        namespace=_namespace(value),
+        plan=plans[value["plan"]],
+        automatic=value.get("automatic", True),
+        approvals=int(value.get("approvals", 0)),
+        freeze_windows=tuple(_window(one) for one in value.get("freezeWindows", ())),
+        gates=gates(value.get("gates", ())),
+        **{field: value[key] for field, key in _OPTIONAL_NUMBERS.items() if key in value},
+    )
+
+
+def _window(value: Mapping[str, Any]) -> FreezeWindow:
+    return FreezeWindow(
+        name=value["name"],
+        start=parse_moment(value["start"]) if "start" in value else None,
+        end=parse_moment(value["end"]) if "end" in value else None,
+        days=tuple(_DAYS.index(one) for one in value.get("days", ())),
+        after=time.fromisoformat(value["after"]) if "after" in value else None,
+        before=time.fromisoformat(value["before"]) if "before" in value else None,
+    )
+
+
+def _plan(value: Mapping[str, Any]) -> Plan:
+    numbers = {"extend_seconds": "extendSeconds", "maximum_age_seconds": "maximumAgeSeconds", "alpha": "alpha"}
+    return Plan(
+        name=value["name"],
+        steps=tuple(Step(weight_percent=int(one["weight"]), seconds=one["seconds"]) for one in value["steps"]),
+        metrics=_rules(value["metrics"]),
+        dispersion=value.get("dispersion"),
+        insufficient_data=value.get("insufficientData", "wait"),
+        **{field: value[key] for field, key in numbers.items() if key in value},
+    )
+
+
+def _rules(values: Sequence[Mapping[str, Any]]) -> tuple[MetricRule, ...]:
+    return tuple(MetricRule(kind=one["kind"], effect=one["effect"], margin=one.get("margin", 1.0)) for one in values)
