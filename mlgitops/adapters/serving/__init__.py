@@ -1,0 +1,1 @@
+"""What serves models: the embedded model server, router and controller."""
