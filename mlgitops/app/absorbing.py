@@ -110,7 +110,7 @@ def _foreign(
 
 
 def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentState) -> Move | None:
-    """A lower number without a decision in the ledger: a rollback by that commit's author."""
+    """Answer a lower number without a decision in the ledger: a rollback by that commit's author."""
     commit = _last_commit(context, view, folder.path(names.ROLLOUT_FILE))
     author, at = by(commit.author), now(context)
     reason = f"{commit.message.splitlines()[0]} ({commit.revision[:12]})"

@@ -81,9 +81,7 @@ def target_of(view: View, model: str, release: str) -> Target:
     found = view.ledger.release(model, release)
     if found.artifact_digest is None:
         raise InvalidInput(f"release {release} of {model} has no model")
-    return Target(
-        release=release, storage_uri=found.submission.artifact_uri, artifact_digest=found.artifact_digest
-    )
+    return Target(release=release, storage_uri=found.submission.artifact_uri, artifact_digest=found.artifact_digest)
 
 
 def put(view: View, move: Move) -> str:

@@ -64,13 +64,12 @@ def next_release(view: View, environment: Environment, state: EnvironmentState) 
         for one in releases
         if one.phase is ReleasePhase.CANDIDATE
         and one.submission.sequence > newest
-        and (before is None or _trusted_in(view, before.name, state.model, one.name))
+        and (before is None or trusted_in(view, before.name, state.model, one.name))
     ]
     return ready[-1] if ready else None
 
 
-def _trusted_in(view: View, environment: str, model: str, release: str) -> bool:
+def trusted_in(view: View, environment: str, model: str, release: str) -> bool:
+    """Say whether a release passed probation in an environment and was not rolled back there."""
     tried = view.ledger.state(environment, model).tried(release)
     return any(one.trusted and one.rollback is None for one in tried)
-
-

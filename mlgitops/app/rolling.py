@@ -1,27 +1,28 @@
 """One rollout's way through an environment: what the next move is, from the ledger, `main` and what is observed."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
 
 from mlgitops.app import judging
 from mlgitops.app.absorbing import absorb, waiting_for
 from mlgitops.app.context import View, World
 from mlgitops.app.evaluating import MODEL_FILE, all_gates, judged
-from mlgitops.app.moves import AUTOMATION, Move, now, put, rolled_back, target_of
-from mlgitops.app.promoting import automatic_promotion
+from mlgitops.app.moves import AUTOMATION, Move, Record, put, rolled_back, target_of
+from mlgitops.app.promoting import automatic_promotion, trusted_in
 from mlgitops.app.writing import write
 from mlgitops.core import diary, driver
 from mlgitops.core import rollout as machine
 from mlgitops.core.analysis.verdict import Outcome
 from mlgitops.core.configuration import Environment
 from mlgitops.core.errors import NotFound
-from mlgitops.core.events import moment, stamp
+from mlgitops.core.events import Event, moment, stamp
 from mlgitops.core.ledger import EnvironmentState, Hold
 from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import folder as folders
 from mlgitops.core.manifest.folder import Folder
-from mlgitops.core.projection import Desired
+from mlgitops.core.projection import Desired, Target
 from mlgitops.core.rollout import Rollout, RolloutPhase
 from mlgitops.ports.repository import Change
 from mlgitops.ports.serving import ServiceObservation, ServingObservation
@@ -73,92 +74,113 @@ def projected(view: View, folder: Folder, state: EnvironmentState) -> Sequence[C
     return (Change(message=diary.projection(state), files=files, trailers=trailers),)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One look at one rollout: everything its next move depends on."""
+
+    world: World
+    view: View
+    environment: Environment
+    state: EnvironmentState
+    rollout: Rollout
+
+    @property
+    def at(self) -> datetime:
+        """The present."""
+        return self.world.clock.now()
+
+    def target(self, release: str) -> Target:
+        """Return where a release's model is."""
+        return target_of(self.view, self.state.model, release)
+
+    def move(self, event: Event, *, record: Record | None = None) -> Move:
+        """Return the move that `event` makes of the rollout."""
+        moved = machine.advance(self.rollout, event)
+        return Move.of(self.state.with_rollout(moved), moved, record=record)
+
+    def back(self, reason: str, *, record: Record | None = None) -> Move:
+        """Return the move that takes all traffic back."""
+        decision = record.name if record else ""
+        changed = rolled_back(self.state, self.rollout, AUTOMATION, reason, self.at, decision)
+        return Move.of(changed, changed.rollouts[self.rollout.number], record=record)
+
+    def missing(self) -> str:
+        """Say what of the desired state is not observed yet; empty when all of it is."""
+        wanted = driver.desired(self.state, self.target)
+        return unobserved(wanted, self.world.serving.observe(self.state.environment, self.state.model))
+
+    def late(self, missing: str) -> Move | None:
+        """Return the way back where something was waited for too long."""
+        limit = self.environment.start_seconds
+        if self.at - self.rollout.since <= timedelta(seconds=limit):
+            return None
+        return self.back(f"after {limit:g} s {missing}")
+
+
 def _next(world: World, view: View, environment: Environment, state: EnvironmentState) -> Move | None:
     rollout = state.open or state.live
     if rollout is None or state.foreign is not None:
         return None
     if folders.generation(view.main.read, folder_of(view, environment, state.model)) < state.generation:
         return None  # the last decision is not on main yet: show it first
-    unsafe = _unsafe(world, view, state, rollout)
+    turn = Turn(world, view, environment, state, rollout)
+    unsafe = _unsafe(turn)
     if unsafe is not None:
         return unsafe
-    if state.hold is not None and rollout.phase is not RolloutPhase.ROLLING_BACK and rollout.is_open:
+    if state.hold is not None and rollout.is_open and rollout.phase is not RolloutPhase.ROLLING_BACK:
         return None
-    steps = {
-        RolloutPhase.PROPOSED: _proposed,
-        RolloutPhase.STARTING: _starting,
-        RolloutPhase.STEP: _splitting,
-        RolloutPhase.ANALYSING: _analysing,
-        RolloutPhase.COMPLETING: _completing,
-        RolloutPhase.ROLLING_BACK: _rolling_back,
-        RolloutPhase.LIVE: _live,
-    }
-    return steps[rollout.phase](world, view, environment, state, rollout)
+    return _STEPS[rollout.phase](turn)
 
 
-def _unsafe(world: World, view: View, state: EnvironmentState, rollout: Rollout) -> Move | None:
+def _unsafe(turn: Turn) -> Move | None:
     """Look whether the canary harms, in every state in which it meets users or its late labels come."""
-    judging_phases = (RolloutPhase.STEP, RolloutPhase.ANALYSING, RolloutPhase.COMPLETING, RolloutPhase.LIVE)
-    if rollout.phase not in judging_phases or rollout.trusted or rollout.proposal.champion is None:
-        return _too_old(world, state, rollout)
-    verdict = judging.judge(world, rollout)
+    rollout = turn.rollout
+    meets_users = rollout.phase in machine.MEETS_USERS
+    if not meets_users or rollout.trusted or rollout.proposal.champion is None:
+        return _too_old(turn)
+    verdict = judging.judge(turn.world, rollout)
     if verdict.outcome is not Outcome.FAILED:
-        return _too_old(world, state, rollout)
-    record = judging.record(world, view, rollout, verdict)
-    changed = rolled_back(state, rollout, AUTOMATION, verdict.words, now(world), record.name)
-    return Move.of(changed, changed.rollouts[rollout.number], record=record)
+        return _too_old(turn)
+    return turn.back(verdict.words, record=judging.record(turn.world, turn.view, rollout, verdict))
 
 
-def _too_old(world: World, state: EnvironmentState, rollout: Rollout) -> Move | None:
-    age = now(world) - rollout.proposal.proposed_at
+def _too_old(turn: Turn) -> Move | None:
+    rollout = turn.rollout
     limit = timedelta(seconds=rollout.proposal.plan["maximumAgeSeconds"])
     moved = rollout.phase in machine.MOVED and rollout.phase is not RolloutPhase.LIVE
-    if not moved or age <= limit:
+    if not moved or turn.at - rollout.proposal.proposed_at <= limit:
         return None
-    return _back(world, state, rollout, f"it was under way for longer than {limit}")
+    return turn.back(f"it was under way for longer than {limit}")
 
 
-def _back(world: World, state: EnvironmentState, rollout: Rollout, reason: str) -> Move:
-    changed = rolled_back(state, rollout, AUTOMATION, reason, now(world))
-    return Move.of(changed, changed.rollouts[rollout.number])
-
-
-def _proposed(
-    world: World, view: View, environment: Environment, state: EnvironmentState, rollout: Rollout
-) -> Move | None:
-    if waiting_for(environment, state, rollout, now(world)):
+def _proposed(turn: Turn) -> Move | None:
+    if waiting_for(turn.environment, turn.state, turn.rollout, turn.at):
         return None
-    release = view.ledger.release(state.model, rollout.release)
-    champion = view.ledger.release(state.model, state.live.release) if state.live else None
-    result = judged(world, view, release, champion, all_gates(release, environment.gates))
+    release = turn.view.ledger.release(turn.state.model, turn.rollout.release)
+    champion = turn.view.ledger.release(turn.state.model, turn.state.live.release) if turn.state.live else None
+    result = judged(turn.world, turn.view, release, champion, all_gates(release, turn.environment.gates))
     if result is None:
         return None
-    before = view.configuration.before(environment.name)
-    refusals = list(result.refusals)
-    if before is not None and not rollout.proposal.forced and not _trusted(view, before.name, rollout):
-        refusals.append(f"release {rollout.release} is not trusted in {before.name} yet")
-    event: machine.Event
+    refusals = (*result.refusals, *_order(turn))
+    event: Event
     if result.error:
-        event = machine.Errored(at=now(world), reason=result.error)
+        event = machine.Errored(at=turn.at, reason=result.error)
     elif refusals:
-        event = machine.Refused(at=now(world), reason="; ".join(refusals), report=result.key)
+        event = machine.Refused(at=turn.at, reason="; ".join(refusals), report=result.key)
     else:
-        event = machine.Authorised(at=now(world), report=result.key)
-    moved = machine.advance(rollout, event)
+        event = machine.Authorised(at=turn.at, report=result.key)
     reports = {result.key: result.report} if result.report is not None else {}
-    return replace(Move.of(state.with_rollout(moved), moved), reports=reports)
+    return replace(turn.move(event), reports=reports)
 
 
-def _trusted(view: View, environment: str, rollout: Rollout) -> bool:
-    tried = view.ledger.state(environment, rollout.proposal.model).tried(rollout.release)
-    return any(one.trusted and one.rollback is None for one in tried)
-
-
-def _missing(world: World, view: View, state: EnvironmentState) -> str:
-    """Say what of the desired state is not observed yet; empty when all of it is."""
-    wanted = driver.desired(state, lambda release: target_of(view, state.model, release))
-    seen = world.serving.observe(state.environment, state.model)
-    return unobserved(wanted, seen)
+def _order(turn: Turn) -> tuple[str, ...]:
+    """Refuse what is not trusted in the environment before, unless a person forces it."""
+    before = turn.view.configuration.before(turn.environment.name)
+    if before is None or turn.rollout.proposal.forced:
+        return ()
+    if trusted_in(turn.view, before.name, turn.state.model, turn.rollout.release):
+        return ()
+    return (f"release {turn.rollout.release} is not trusted in {before.name} yet",)
 
 
 def unobserved(wanted: Desired, seen: ServingObservation) -> str:
@@ -183,105 +205,88 @@ def _serves(service: ServiceObservation | None, digest: str) -> bool:
     return service is not None and service.ready and service.artifact_digest == digest
 
 
-def _starting(
-    world: World, view: View, environment: Environment, state: EnvironmentState, rollout: Rollout
-) -> Move | None:
-    missing = _missing(world, view, state)
+def _starting(turn: Turn) -> Move | None:
+    missing = turn.missing()
     if missing:
-        return _late(world, environment, state, rollout, missing)
-    at = now(world)
-    event = machine.CanaryReady(at=at) if state.live is not None else machine.ServingAll(at=at)
-    moved = machine.advance(rollout, event)
-    return Move.of(state.with_rollout(moved), moved)
+        return turn.late(missing)
+    first = turn.state.live is None
+    return turn.move(machine.ServingAll(at=turn.at) if first else machine.CanaryReady(at=turn.at))
 
 
-def _late(
-    world: World, environment: Environment, state: EnvironmentState, rollout: Rollout, missing: str
-) -> Move | None:
-    if now(world) - rollout.since <= timedelta(seconds=environment.start_seconds):
-        return None
-    return _back(world, state, rollout, f"after {environment.start_seconds:g} s {missing}")
+def _splitting(turn: Turn) -> Move | None:
+    missing = turn.missing()
+    return turn.late(missing) if missing else turn.move(machine.SplitObserved(at=turn.at))
 
 
-def _splitting(
-    world: World, view: View, environment: Environment, state: EnvironmentState, rollout: Rollout
-) -> Move | None:
-    missing = _missing(world, view, state)
-    if missing:
-        return _late(world, environment, state, rollout, missing)
-    moved = machine.advance(rollout, machine.SplitObserved(at=now(world)))
-    return Move.of(state.with_rollout(moved), moved)
-
-
-def _analysing(
-    world: World, view: View, environment: Environment, state: EnvironmentState, rollout: Rollout
-) -> Move | None:
-    verdict = judging.judge(world, rollout)
+def _analysing(turn: Turn) -> Move | None:
+    verdict = judging.judge(turn.world, turn.rollout)
     if verdict.outcome is not Outcome.PASSED:
-        return _inconclusive(world, state, rollout, verdict.words)
-    record = judging.record(world, view, rollout, verdict)
-    last = rollout.step + 1 >= len(rollout.proposal.weights)
+        return _inconclusive(turn, verdict.words)
+    record = judging.record(turn.world, turn.view, turn.rollout, verdict)
+    last = turn.rollout.step + 1 >= len(turn.rollout.proposal.weights)
     kind = machine.LastStepPassed if last else machine.StepPassed
-    moved = machine.advance(rollout, kind(at=now(world), decision=record.name))
-    return Move.of(state.with_rollout(moved), moved, record=record)
+    return turn.move(kind(at=turn.at, decision=record.name), record=record)
 
 
-def _inconclusive(world: World, state: EnvironmentState, rollout: Rollout, words: str) -> Move | None:
+def _inconclusive(turn: Turn, words: str) -> Move | None:
     """Wait, then hold for a person; never promote, never roll back a healthy model."""
+    rollout, state = turn.rollout, turn.state
     plan = rollout.proposal.plan
     resumed = moment(state.resumed_at) if state.resumed_at else rollout.since
-    waited = now(world) - max(rollout.since, resumed)
     extension = plan["extendSeconds"] if plan["insufficientData"] == "wait" else 0
-    if waited <= timedelta(seconds=plan["steps"][rollout.step]["seconds"] + extension):
+    limit = timedelta(seconds=plan["steps"][rollout.step]["seconds"] + extension)
+    if turn.at - max(rollout.since, resumed) <= limit:
         return None
-    hold = Hold(by=AUTOMATION, reason=f"step {rollout.step + 1} has no answer: {words}", at=stamp(now(world)))
+    hold = Hold(by=AUTOMATION, reason=f"step {rollout.step + 1} has no answer: {words}", at=stamp(turn.at))
     message = f"hold({state.model}): {state.environment} waits for a person\n\n{hold.reason}\n"
     return Move(state=replace(state, hold=hold), message=message)
 
 
-def _completing(
-    world: World, view: View, environment: Environment, state: EnvironmentState, rollout: Rollout
-) -> Move | None:
-    missing = _missing(world, view, state)
+def _completing(turn: Turn) -> Move | None:
+    missing = turn.missing()
     if missing:
-        return _late(world, environment, state, rollout, missing)
-    parts = driver.completing(rollout, state, lambda release: target_of(view, state.model, release))
-    if rollout.part + 1 < len(parts):
-        moved = machine.advance(rollout, machine.PartReached(at=now(world)))
-        return Move.of(state.with_rollout(moved), moved)
-    moved = machine.advance(rollout, machine.ServingAll(at=now(world)))
-    changed = state.with_rollout(moved)
-    if state.live is not None:
-        retired = machine.Retired(at=now(world), by_rollout=rollout.number)
-        changed = changed.with_rollout(machine.advance(state.live, retired))
-    return Move.of(changed, moved)
+        return turn.late(missing)
+    parts = driver.completing(turn.rollout, turn.state, turn.target)
+    if turn.rollout.part + 1 < len(parts):
+        return turn.move(machine.PartReached(at=turn.at))
+    move = turn.move(machine.ServingAll(at=turn.at))
+    former = turn.state.live
+    if former is None:
+        return move
+    retired = machine.advance(former, machine.Retired(at=turn.at, by_rollout=turn.rollout.number))
+    return replace(move, state=move.state.with_rollout(retired))
 
 
-def _rolling_back(
-    world: World, view: View, environment: Environment, state: EnvironmentState, rollout: Rollout
-) -> Move | None:
-    missing = _missing(world, view, state)
+def _rolling_back(turn: Turn) -> Move | None:
+    missing = turn.missing()
     if missing:
-        world.observer.note(f"{state.model} in {environment.name}: rolling back, {missing}")
+        turn.world.observer.note(f"{turn.state.model} in {turn.environment.name}: rolling back, {missing}")
         return None
-    parts = driver.rolling_back(rollout, state, lambda release: target_of(view, state.model, release))
-    if rollout.part + 1 < len(parts):
-        moved = machine.advance(rollout, machine.PartReached(at=now(world)))
-        return Move.of(state.with_rollout(moved), moved)
-    moved = machine.advance(rollout, machine.RolledBack(at=now(world)))
-    changed = state.with_rollout(moved)
-    decision = rollout.rollback
-    if rollout.was_serving_all and decision is not None and decision.target is not None:
-        restored = machine.Restored(at=now(world), instead_of=rollout.number)
-        changed = changed.with_rollout(machine.advance(state.rollouts[decision.target], restored))
-    return Move.of(changed, moved)
+    parts = driver.rolling_back(turn.rollout, turn.state, turn.target)
+    if turn.rollout.part + 1 < len(parts):
+        return turn.move(machine.PartReached(at=turn.at))
+    move = turn.move(machine.RolledBack(at=turn.at))
+    decision = turn.rollout.rollback
+    if not turn.rollout.was_serving_all or decision is None or decision.target is None:
+        return move
+    former = turn.state.rollouts[decision.target]
+    restored = machine.advance(former, machine.Restored(at=turn.at, instead_of=turn.rollout.number))
+    return replace(move, state=move.state.with_rollout(restored))
 
 
-def _live(
-    world: World, view: View, environment: Environment, state: EnvironmentState, rollout: Rollout
-) -> Move | None:
-    del view
-    if rollout.trusted or now(world) - rollout.since < timedelta(seconds=environment.probation_seconds):
+def _live(turn: Turn) -> Move | None:
+    probation = timedelta(seconds=turn.environment.probation_seconds)
+    if turn.rollout.trusted or turn.at - turn.rollout.since < probation:
         return None
-    moved = machine.advance(rollout, machine.Trusted(at=now(world)))
-    return Move.of(state.with_rollout(moved), moved)
+    return turn.move(machine.Trusted(at=turn.at))
+
+
+_STEPS: Final[Mapping[RolloutPhase, Callable[[Turn], Move | None]]] = {
+    RolloutPhase.PROPOSED: _proposed,
+    RolloutPhase.STARTING: _starting,
+    RolloutPhase.STEP: _splitting,
+    RolloutPhase.ANALYSING: _analysing,
+    RolloutPhase.COMPLETING: _completing,
+    RolloutPhase.ROLLING_BACK: _rolling_back,
+    RolloutPhase.LIVE: _live,
+}

@@ -145,9 +145,7 @@ def _test(context: Context, source: Source, configuration: ModelConfiguration) -
         raise Denied("releasing", source.commit.revision[:RELEASE_LENGTH], f"its tests failed ({code})\n{end}")
 
 
-def _built(
-    context: Context, workshop: Workshop, configuration: ModelConfiguration, draft: Submission
-) -> Submission:
+def _built(context: Context, workshop: Workshop, configuration: ModelConfiguration, draft: Submission) -> Submission:
     """Put data into the store and build the image; both are found again by digest after a crash."""
     source, store = workshop.source, workshop.store
     name = draft.identity.hex[:RELEASE_LENGTH]

@@ -109,12 +109,12 @@ def _succeeded(
     reported = _reported_digest(job.result)
     try:
         digest = str(world.store.digest(release.submission.artifact_uri))
-        if reported is not None and reported != digest:
-            raise DigestMismatch(release.submission.artifact_uri, reported, digest)
     except NotFound:
-        return machine.Failed(at=now(world), reason=f"the job succeeded and left no model at {_uri(release)}")
-    except DigestMismatch as error:
-        return machine.Errored(at=now(world), reason=f"the model changed after training: {error}")
+        uri = release.submission.artifact_uri
+        return machine.Failed(at=now(world), reason=f"the job succeeded and left no model at {uri}")
+    if reported is not None and reported != digest:
+        mismatch = DigestMismatch(release.submission.artifact_uri, reported, digest)
+        return machine.Errored(at=now(world), reason=f"the model changed after training: {mismatch}")
     return machine.TrainingSucceeded(
         at=now(world),
         artifact_digest=digest,
@@ -124,10 +124,6 @@ def _succeeded(
         started_at=job.started_at.isoformat() if job.started_at else "",
         finished_at=job.finished_at.isoformat() if job.finished_at else "",
     )
-
-
-def _uri(release: Release) -> str:
-    return release.submission.artifact_uri
 
 
 def _reported_digest(result: Mapping[str, Any]) -> str | None:

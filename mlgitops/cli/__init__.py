@@ -1,0 +1,1 @@
+"""The command line: parses flags, calls one use case, renders the result."""

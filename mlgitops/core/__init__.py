@@ -1,0 +1,1 @@
+"""Pure: no I/O, no clock, no environment variables, no SDK."""

@@ -256,7 +256,9 @@ def _state_mapping(state: EnvironmentState) -> dict[str, Any]:
     kept = sorted(state.projections)[-KEPT_PROJECTIONS:]
     optional = {
         "hold": None if state.hold is None else vars(state.hold),
-        "foreign": None if state.foreign is None else vars(state.foreign) | {"differences": [*state.foreign.differences]},
+        "foreign": None
+        if state.foreign is None
+        else vars(state.foreign) | {"differences": [*state.foreign.differences]},
         "approvals": [vars(one) for one in state.approvals],
     }
     return {
@@ -271,9 +273,7 @@ def _state_mapping(state: EnvironmentState) -> dict[str, Any]:
     }
 
 
-def _state(
-    environment: str, model: str, values: Mapping[str, Any], found: Mapping[int, Rollout]
-) -> EnvironmentState:
+def _state(environment: str, model: str, values: Mapping[str, Any], found: Mapping[int, Rollout]) -> EnvironmentState:
     foreign = values.get("foreign")
     if values.get("lastRollout", 0) != max(found, default=0):
         raise InvalidInput(f"the ledger's rollouts of {model} in {environment} are incomplete")
@@ -293,7 +293,7 @@ def _state(
 
 def _load(data: bytes, path: str) -> Any:
     try:
-        return yaml.load(data, Loader=yaml.CSafeLoader)  # noqa: S506 - the safe loader, in C
+        return yaml.load(data, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise InvalidInput(f"the ledger's {path} cannot be read: {error}") from error
 

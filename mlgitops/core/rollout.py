@@ -176,6 +176,8 @@ class Restored(Event):
 _P = RolloutPhase
 MOVED: Final = (_P.STARTING, _P.STEP, _P.ANALYSING, _P.COMPLETING, _P.LIVE)
 """Phases from which a rollback starts."""
+MEETS_USERS: Final = (_P.STEP, _P.ANALYSING, _P.COMPLETING, _P.LIVE)
+"""Phases in which requests of users are, or may soon be, answered by the release."""
 OPEN: Final = (_P.PROPOSED, _P.STARTING, _P.STEP, _P.ANALYSING, _P.COMPLETING, _P.ROLLING_BACK)
 """Phases of a rollout that is under way; at most one per model and environment."""
 ROLLOUT: Final[Mapping[tuple[RolloutPhase, type[Event]], RolloutPhase]] = {

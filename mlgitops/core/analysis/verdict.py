@@ -16,8 +16,11 @@ from mlgitops.core.errors import InvalidInput, Problem
 
 __all__ = ["CohortDetail", "MetricVerdict", "Outcome", "Reason", "Verdict", "judge", "worst"]
 
-GROSS_EFFECT: Final = 10.0
-"""Odds ratio that every step must be able to show by itself, however much was learnt in the steps before."""
+GROSS_EFFECT: Final = 20.0
+"""Odds ratio that every step must be able to show by itself, however much was learnt in the steps before.
+
+From a baseline of 1 % it is a rise to 17 %: what a new weight can break is broken grossly (a canary out of memory).
+"""
 
 
 _OUTCOMES: Final = {
@@ -38,6 +41,15 @@ class _Context:
     threshold: float
     threshold_within: float
     history: Sequence[Sample]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Needs:
+    """Canary requests that one metric needs in one step, and how far the plan is."""
+
+    planned: int
+    least: int
+    share: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +104,13 @@ class MetricVerdict:
     threshold_within: float
     """ln E at which the named effect is ruled out: ln(1/α)."""
     planned_samples: int | None
-    """Canary requests this step needs to show the named effect; None while an arm has none at all."""
+    """Canary requests this step needs, with what the other steps saw, to show the named effect; None before any."""
     least_samples: int | None
     """Canary requests this step needs at least, the named effect being ruled out before."""
     step_samples: int
     """Canary requests with a known outcome in this step."""
+    plan_share: float
+    """Share of the requests planned for the named effect that all steps saw; 1 is enough, 0 before any."""
     cohorts: tuple[CohortDetail, ...]
     """The same counts by step."""
     bounds: tuple[float, ...] = ()
@@ -126,6 +140,7 @@ class MetricVerdict:
             "plannedSamples": self.planned_samples,
             "leastSamples": self.least_samples,
             "stepSamples": self.step_samples,
+            "planShare": self.plan_share,
             "cohorts": [detail.to_mapping() for detail in self.cohorts],
             "bounds": list(self.bounds),
         }
@@ -186,9 +201,9 @@ def judge(
     """Judge a step of a rollout on everything known of the rollout.
 
     Failed as soon as the evidence of one metric, over all cohorts, *ever* reached ln(metrics/α): the metrics share α
-    equally, so a failed metric is to blame by itself. A metric passes when the step has seen the samples planned for
-    the named effect; or when evidence over the rollout rules that effect out and the step has seen enough to show a
-    gross one (odds ratio 10). Missing data is Inconclusive, never Passed and never Failed.
+    equally, so a failed metric is to blame by itself. A metric passes when the rollout has seen the samples planned for
+    the named effect, or its evidence rules that effect out; and the step itself has seen enough to show a gross one
+    (`GROSS_EFFECT`). Missing data is Inconclusive, never Passed and never Failed.
 
     Args:
         samples: Every sample of this rollout, all cohorts, any order; late labels belong to the cohort of the request.
@@ -241,13 +256,13 @@ def judge(
 def _judge_metric(
     samples: Sequence[Sample],
     rule: MetricRule,
-    context: "_Context",
+    context: _Context,
 ) -> MetricVerdict:
     reading = read(samples, rule, dispersion=context.dispersion, history=context.history)
     of_step = reading.strata.get(context.cohort, (ArmCounts(), ArmCounts()))
     strata = list(reading.strata.values())
     canary, baseline = (sum(side, ArmCounts()) for side in zip(*strata, strict=True)) if strata else of_step
-    needs = _needs(reading, rule, of_step, context)
+    needs = _needs(reading, rule, context)
     missing = reading.missing or _silent_arm(samples, context.cohort)
     reason = _reason(reading, of_step[0].total, needs, missing, context)
     found = estimate(strata, dispersion=context.dispersion)
@@ -262,7 +277,7 @@ def _judge_metric(
             rule,
             rate=_rate(reading),
             seen=of_step[0].total,
-            needed=needs[0] if needs else None,
+            needed=needs.planned if needs else None,
             within=within,
             missing=missing,
         ),
@@ -280,15 +295,16 @@ def _judge_metric(
         threshold=context.threshold,
         log_evidence_within=within,
         threshold_within=context.threshold_within,
-        planned_samples=needs[0] if needs else None,
-        least_samples=needs[1] if needs else None,
+        planned_samples=needs.planned if needs else None,
+        least_samples=needs.least if needs else None,
         step_samples=of_step[0].total,
+        plan_share=needs.share if needs else 0.0,
         cohorts=_details(reading, context.dispersion),
         bounds=reading.bounds,
     )
 
 
-def _reason(reading: Reading, seen: int, needs: tuple[int, int] | None, missing: str, context: "_Context") -> Reason:
+def _reason(reading: Reading, seen: int, needs: _Needs | None, missing: str, context: _Context) -> Reason:
     """Decide about one metric; the one place where evidence becomes a reason."""
     if evidence.highest(reading.worse) >= context.threshold:
         return Reason.WORSE
@@ -296,42 +312,48 @@ def _reason(reading: Reading, seen: int, needs: tuple[int, int] | None, missing:
         return Reason.METRIC_UNAVAILABLE
     if needs is None:
         return Reason.INSUFFICIENT_DATA
-    planned, least = needs
-    if evidence.last(reading.within) >= context.threshold_within and seen >= least:
+    if evidence.last(reading.within) >= context.threshold_within and seen >= needs.least:
         return Reason.EFFECT_RULED_OUT
-    return Reason.PLANNED_SAMPLES_SEEN if seen >= planned else Reason.INSUFFICIENT_DATA
+    return Reason.PLANNED_SAMPLES_SEEN if seen >= needs.planned else Reason.INSUFFICIENT_DATA
 
 
-def _needs(
-    reading: Reading, rule: MetricRule, of_step: tuple[ArmCounts, ArmCounts], context: "_Context"
-) -> tuple[int, int] | None:
-    """Return the canary requests planned and needed at least, at the split that the step really had."""
-    canary, baseline = of_step
+def _needs(reading: Reading, rule: MetricRule, context: _Context) -> _Needs | None:
+    """Return what the step needs, at the splits that the steps really had; None while an arm has nothing.
+
+    Evidence adds up over the steps, and so does what was planned for it: each step brings the share that its requests
+    are of the number planned at its split.
+    """
+    whole = {cohort: _planned(reading, rule, rule.effect, split, context) for cohort, split in reading.strata.items()}
+    of_step = whole.get(context.cohort)
+    if of_step is None:
+        return None
+    gross = _planned(reading, rule, GROSS_EFFECT * rule.margin, reading.strata[context.cohort], context)
+    least = of_step if gross is None else min(of_step, gross)
+    shares = {cohort: reading.strata[cohort][0].total / planned for cohort, planned in whole.items() if planned}
+    others = math.fsum(share for cohort, share in shares.items() if cohort != context.cohort)
+    return _Needs(planned=max(least, math.ceil(of_step * (1 - others))), least=least, share=math.fsum(shares.values()))
+
+
+def _planned(
+    reading: Reading, rule: MetricRule, effect: float, split: tuple[ArmCounts, ArmCounts], context: _Context
+) -> int | None:
+    canary, baseline = split
     if not canary.total or not baseline.total:
         return None
-    planned, least = (
-        planned_samples(
-            effect,
-            _rate(reading),
-            canary_share=canary.total / (canary.total + baseline.total),
-            alpha=math.exp(-context.threshold),
-            dispersion=context.dispersion,
-            margin=rule.margin,
-            bets=reading.processes,
-        )
-        for effect in (rule.effect, max(rule.effect, GROSS_EFFECT * rule.margin))
+    return planned_samples(
+        effect,
+        _rate(reading),
+        canary_share=canary.total / (canary.total + baseline.total),
+        alpha=math.exp(-context.threshold),
+        dispersion=context.dispersion,
+        margin=rule.margin,
+        bets=reading.processes,
     )
-    return planned, min(planned, least)
 
 
 def _rate(reading: Reading) -> float:
-    """Return the baseline rate that planning starts from: Jeffreys' estimate, kept off both ends."""
-    known = reading.known
-    return (
-        min(max((known.bad + 0.5) / (known.total + 1), SMALLEST_RATE), 1 - SMALLEST_RATE)
-        if known.total
-        else (SMALLEST_RATE)
-    )
+    """Return the baseline rate that planning starts from, kept off both ends."""
+    return min(max(reading.known.rate or 0.0, SMALLEST_RATE), 1 - SMALLEST_RATE)
 
 
 def _silent_arm(samples: Sequence[Sample], cohort: str) -> str:

@@ -42,14 +42,15 @@ def of_estimate(found: Estimate) -> str:
     """Say how much worse, with the interval; empty without data."""
     if found.difference is None or found.lower is None or found.upper is None:
         return ""
-    low, high = found.lower * 100, found.upper * 100
-    return f"Difference, step by step: {found.difference * 100:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})."
+    middle, low, high = (points(value) for value in (found.difference, found.lower, found.upper))
+    return f"Difference, step by step: {middle} points (95 % interval {low} to {high})."
 
 
 def of_evidence(highest: float, threshold: float, margin: float) -> str:
     """Say how strong the evidence against the canary has been, and how strong it would have to be."""
     claim = "no worse" if margin == 1 else f"at most {margin:g} times the odds"
-    return f"Evidence against “{claim}” reached {odds(highest)}, threshold {odds(threshold)}."
+    reached = f"reached {odds(highest)}" if highest > 0 else "never grew"
+    return f"Evidence against “{claim}” {reached}, threshold {odds(threshold)}."
 
 
 def of_conclusion(
@@ -83,7 +84,7 @@ def of_conclusion(
             return f"Odds {rule.effect:g} times as high are ruled out ({odds(within)})."
         case Reason.PLANNED_SAMPLES_SEEN:
             return (
-                f"This step saw {seen:,} {labelled}canary requests, planned were {needed:,}: "
+                f"This step saw {seen:,} {labelled}canary requests of {needed:,} planned: "
                 f"{effect} would have shown with about 90 % chance."
             )
         case Reason.METRIC_UNAVAILABLE:
@@ -124,10 +125,16 @@ def percent(rate: float) -> str:
     return f"{value:.{digits}f} %"
 
 
+def points(rate: float) -> str:
+    """Return a difference of rates in percentage points, signed: `+11.7`, `-0.35`, `0`."""
+    text = f"{rate * 100:+.{1 if abs(rate) >= 0.01 else 2}f}"
+    return "0" if float(text) == 0 else text
+
+
 def odds(log: float) -> str:
     """Return an e-value as odds: `23,000 to 1`, `more than 10^12 to 1`, `less than 1 to 100`."""
     power = log / math.log(10)
-    if power >= 12:
+    if power >= 9:
         return f"more than 10^{math.floor(power)} to 1"
     if power <= -2:
         return "less than 1 to 100"

@@ -15,7 +15,6 @@ from mlgitops.core.manifest.read import (
     Named,
     Pointer,
     child,
-    decode,
     indexes_named,
     pointer_text,
     read_documents,
@@ -117,7 +116,7 @@ def edit(data: bytes, path: str, edits: Sequence[Edit], *, document: int = 0) ->
     documents = read_documents(data, path)
     if not 0 <= document < len(documents):
         raise InvalidInput(f"there is no document {document}; the file holds {len(documents)}", path=path)
-    text = decode(data, path)
+    text = data.decode()
     for change in edits:
         while True:
             step = _Step(documents[document], change)

@@ -302,7 +302,8 @@ class _Composer:
             yaml.DocumentStartEvent: self._document,
         }
         try:
-            for event in yaml.parse(self._text, Loader=_LOADER):
+            parser = _LOADER(self._text)
+            for event in iter(parser.get_event, None):
                 handler = handlers.get(type(event))
                 if handler is not None:
                     handler(event)

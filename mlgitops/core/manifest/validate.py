@@ -88,9 +88,10 @@ def _faults(error: Any) -> Iterator[Fault]:
 
 
 def _unknown(path: Path, error: Any) -> Iterator[Fault]:
-    known = list(error.schema.get("properties", {})) if isinstance(error.schema, Mapping) else []
+    properties = error.schema.get("properties", {})
+    known = [key for key, part in properties.items() if "not" not in part]
     for key in error.instance:
-        if key not in known:
+        if key not in properties:
             yield (*path, key), f"unknown key {key!r:.{_SHOWN}}", choose(key, known)
 
 
@@ -155,6 +156,10 @@ def _text(path: Path, error: Any) -> Iterator[Fault]:
     yield path, f"{_shown(error.instance)} is not accepted here", _describe(error.schema) or None
 
 
+def _refused(path: Path, error: Any) -> Iterator[Fault]:
+    yield path, f"{path[-1]} is refused", error.schema.get("description")
+
+
 def _unique(path: Path, _error: Any) -> Iterator[Fault]:
     yield path, "has an entry twice", "remove one of them"
 
@@ -177,4 +182,5 @@ _HANDLERS: Final[Mapping[str, Callable[[Path, Any], Iterator[Fault]]]] = {
     ),
     "pattern": _text,
     "uniqueItems": _unique,
+    "not": _refused,
 }

@@ -1,0 +1,66 @@
+"""What `gc` deletes: artifacts that no rollback can need any more."""
+
+from dataclasses import dataclass
+
+from mlgitops.app.context import Context, View, look
+from mlgitops.core import release as machine
+from mlgitops.core.release import Release
+from mlgitops.ports.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Garbage:
+    """One artifact that may go."""
+
+    model: str
+    release: str
+    uri: str
+    size_bytes: int
+    """Bytes freed; 0 in a dry run."""
+
+
+def collect(context: Context, store: Store, *, keep: int | None, dry_run: bool) -> list[Garbage]:
+    """Delete the models of old releases by policy; never one that serves, is tried, is last-good, or still moves.
+
+    Args:
+        context: The outside world.
+        store: Where artifacts are.
+        keep: Newest releases kept per model beside those; None for what `environments.yaml` says.
+        dry_run: Say what would go, delete nothing.
+    """
+    view = look(context)
+    newest = view.configuration.keep_releases if keep is None else keep
+    garbage = []
+    for model in view.ledger.models():
+        releases = view.ledger.releases(model)
+        old = releases[: max(0, len(releases) - newest)]
+        needed = _needed(view, model)
+        for release in old:
+            if release.name not in needed and release.phase not in machine.OPEN:
+                garbage += _one(store, model, release, dry_run=dry_run)
+    return garbage
+
+
+def _one(store: Store, model: str, release: Release, *, dry_run: bool) -> list[Garbage]:
+    uri = release.submission.artifact_uri
+    if uri not in store.paths(f"models/{model}"):
+        return []
+    freed = 0 if dry_run else store.delete(uri)
+    return [Garbage(model=model, release=release.name, uri=uri, size_bytes=freed)]
+
+
+def _needed(view: View, model: str) -> set[str]:
+    """Return the releases that serve, are being tried, or that a rollback could return to."""
+    needed = set()
+    for environment in view.configuration.environments:
+        state = view.ledger.state(environment.name, model)
+        for rollout in (state.open, state.live):
+            if rollout is not None:
+                needed.add(rollout.release)
+        number = state.live.number if state.live else state.last_number + 1
+        good = state.last_good(number)
+        if good is not None:
+            needed.add(good.release)
+        if state.open is not None and state.open.rollback is not None and state.open.rollback.target is not None:
+            needed.add(state.rollouts[state.open.rollback.target].release)
+    return needed

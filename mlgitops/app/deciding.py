@@ -1,0 +1,280 @@
+"""What people decide by one command: promote, rollback, hold, resume, reject, abort, approve."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mlgitops.app.context import Context, View, by, look
+from mlgitops.app.moves import Move, now, put, rolled_back
+from mlgitops.app.promoting import promotion
+from mlgitops.app.rolling import folder_of, projected
+from mlgitops.app.writing import write
+from mlgitops.core import diary
+from mlgitops.core import release as release_machine
+from mlgitops.core import rollout as rollout_machine
+from mlgitops.core.configuration import Environment
+from mlgitops.core.errors import Denied, InvalidInput, NotFound
+from mlgitops.core.events import stamp
+from mlgitops.core.ledger import Approval, EnvironmentState, Hold
+from mlgitops.core.manifest import folder as folders
+from mlgitops.core.manifest.fields import MAIN
+from mlgitops.core.release import Release, ReleasePhase
+from mlgitops.core.rollout import Rollout, RolloutPhase
+from mlgitops.ports.repository import Change
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a command did, for people and programs."""
+
+    words: str
+    changed: bool
+    values: dict[str, object]
+
+
+def environment_of(view: View, name: str | None, model: str) -> Environment:
+    """Return the environment of that name; without a name, the last one, which is production.
+
+    Raises:
+        NotFound: There is no such environment, or no such model.
+    """
+    configuration = view.configuration
+    known = view.ledger.models()
+    if model not in known:
+        raise NotFound("model", model, known)
+    found = configuration.environments[-1] if name is None else configuration.environment(name)
+    if found is None:
+        raise NotFound("environment", name or "", [one.name for one in configuration.environments])
+    return found
+
+
+def find_release(view: View, model: str, name: str) -> Release:
+    """Return the release whose name starts with `name`, which at least four digits must do.
+
+    Raises:
+        NotFound: There is none.
+        InvalidInput: There are several.
+    """
+    known = view.ledger.release_names(model)
+    found = [one for one in known if len(name) >= 4 and one.startswith(name)]
+    if len(found) > 1:
+        raise InvalidInput(f"release {name} is one of several: {', '.join(found)}")
+    if not found:
+        raise NotFound("release", name, known)
+    return view.ledger.release(model, found[0])
+
+
+def _write_state(
+    context: Context, name: str, model: str, change: Callable[[View, EnvironmentState], Move | None]
+) -> bool:
+    """Change one state in the ledger, and show it on `main` where that needs something."""
+
+    def decide(view: View) -> str | None:
+        move = change(view, view.ledger.state(name, model))
+        return None if move is None else put(view, move)
+
+    def project(view: View) -> Sequence[Change]:
+        environment = environment_of(view, name, model)
+        return projected(view, folder_of(view, environment, model), view.ledger.state(name, model))
+
+    return write(context, decide, project)
+
+
+def promote(context: Context, model: str, release: str, environment: str | None, *, reason: str, force: bool) -> Answer:
+    """Ask for a rollout of a release: one commit on `main`, touching `rollout.yaml` alone.
+
+    Raises:
+        Denied: A hold, an open rollout, or an earlier rollback stands in the way.
+    """
+    if force and not reason:
+        raise InvalidInput("--force needs --reason: it is kept with the promotion")
+    view = look(context)
+    unit = environment_of(view, environment, model)
+    found = find_release(view, model, release)
+    state = view.ledger.state(unit.name, model)
+    if state.champion == found.name and state.open is None:
+        words = f"release {found.name} is live in {unit.name} already"
+        return Answer(words=words, changed=False, values={"release": found.name, "environment": unit.name})
+    _promotable(view, unit, state, found, force=force)
+    folder = folder_of(view, unit, model)
+    change = promotion(view, unit, folder, state, found.name, author=context.person, reason=reason, force=force)
+    revision = context.repository.update(MAIN, view.main.revision, [change])
+    number = state.last_number + 1
+    values = {"release": found.name, "environment": unit.name, "rollout": number, "revision": revision}
+    words = f"release {found.name} is proposed for {unit.name} as rollout {number}; reconcile takes it up"
+    return Answer(words=words, changed=True, values=values)
+
+
+def _promotable(view: View, unit: Environment, state: EnvironmentState, release: Release, *, force: bool) -> None:
+    action, subject = "promoting", f"release {release.name} to {unit.name}"
+    asked = folders.rollout(view.main.read, folder_of(view, unit, state.model))
+    if asked is not None and asked.number > state.last_number:
+        raise Denied(action, subject, f"rollout {asked.number} is proposed on main and not taken up yet")
+    if state.open is not None:
+        raise Denied(action, subject, f"rollout {state.open.number} is {state.open.phase}; there is one at a time")
+    if release.phase is not ReleasePhase.CANDIDATE:
+        raise Denied(action, subject, f"it is {release.phase}, and only a CANDIDATE can be rolled out")
+    if state.hold is not None:
+        raise Denied(action, subject, f"on hold by {state.hold.by}: {state.hold.reason}; `mlgitops resume` ends it")
+    if any(one.rollback for one in state.tried(release.name)) and not force:
+        raise Denied(action, subject, "it was rolled back here before; --force --reason brings it back all the same")
+
+
+def rollback(context: Context, model: str, environment: str | None, *, reason: str) -> Answer:
+    """Return all traffic to what served before, by one commit, without gates; automation is on hold afterwards.
+
+    Raises:
+        Denied: Nothing serves and nothing is under way.
+    """
+    view = look(context)
+    unit = environment_of(view, environment, model)
+    chosen = _to_roll_back(view.ledger.state(unit.name, model), unit)
+    author = by(context.person)
+
+    def change(_: View, state: EnvironmentState) -> Move | None:
+        rollout = state.rollouts[chosen.number]
+        if rollout.phase in rollout_machine.MOVED:
+            changed = rolled_back(state, rollout, author, reason or "asked for by hand", now(context))
+            return Move.of(changed, changed.rollouts[rollout.number])
+        if rollout.phase is RolloutPhase.PROPOSED:
+            event = rollout_machine.Withdrawn(at=now(context), by=author, reason=reason or "asked for by hand")
+            moved = rollout_machine.advance(rollout, event)
+            return Move.of(_held(context, state.with_rollout(moved), moved, reason), moved)
+        return None
+
+    changed = _write_state(context, unit.name, model, change)
+    rollout = look(context).ledger.state(unit.name, model).rollouts[chosen.number]
+    target = rollout.rollback.target if rollout.rollback else None
+    values = {"rollout": rollout.number, "release": rollout.release, "phase": str(rollout.phase), "target": target}
+    words = (
+        f"{unit.name} is taken off release {rollout.release} (rollout {rollout.number}, {rollout.phase}); "
+        f"{f'rollout {target} serves' if target else 'nothing serves'} afterwards; "
+        "automation is on hold until `mlgitops resume`"
+    )
+    return Answer(words=words, changed=changed, values=values)
+
+
+def _to_roll_back(state: EnvironmentState, unit: Environment) -> Rollout:
+    rollout = state.open or state.live
+    if rollout is None:
+        raise Denied("rolling back", f"{state.model} in {unit.name}", "nothing serves and nothing is under way")
+    return rollout
+
+
+def _held(context: Context, state: EnvironmentState, rollout: Rollout, reason: str) -> EnvironmentState:
+    words = f"rollout {rollout.number} was withdrawn: {reason or 'asked for by hand'}"
+    return replace(state, hold=Hold(by=by(context.person), reason=words, at=stamp(now(context))))
+
+
+def hold(context: Context, model: str, environment: str | None, *, reason: str) -> Answer:
+    """Stop automation for one model in one environment until `resume`."""
+    unit = environment_of(look(context), environment, model)
+    held = Hold(by=by(context.person), reason=reason, at=stamp(now(context)))
+
+    def change(_: View, state: EnvironmentState) -> Move | None:
+        if state.hold is not None:
+            return None
+        message = f"hold({model}): {unit.name} by {held.by}\n\n{reason}\n"
+        return Move(state=replace(state, hold=held), message=message)
+
+    changed = _write_state(context, unit.name, model, change)
+    words = f"{model} in {unit.name} is on hold" if changed else f"{model} in {unit.name} was on hold already"
+    return Answer(words=words, changed=changed, values={"model": model, "environment": unit.name, "hold": True})
+
+
+def resume(context: Context, model: str, environment: str | None) -> Answer:
+    """End a hold; what people changed by hand in owned fields is written over by the next projection."""
+    unit = environment_of(look(context), environment, model)
+
+    def change(view: View, state: EnvironmentState) -> Move | None:
+        if state.hold is None and state.foreign is None:
+            return None
+        at = stamp(now(context))
+        message = f"resume({model}): {unit.name} by {by(context.person)}"
+        freed = replace(state, hold=None, foreign=None, resumed_at=at)
+        if state.foreign is not None:  # a new generation, so that main is written anew
+            known = {**state.projections, state.generation + 1: state.desired}
+            freed = replace(
+                freed,
+                generation=state.generation + 1,
+                projections=known,
+                decided_on=view.main.revision or "",
+            )
+        return Move(state=freed, message=message)
+
+    changed = _write_state(context, unit.name, model, change)
+    words = f"{model} in {unit.name} goes on" if changed else f"{model} in {unit.name} was not on hold"
+    return Answer(words=words, changed=changed, values={"model": model, "environment": unit.name, "hold": False})
+
+
+def approve(context: Context, model: str, environment: str | None) -> Answer:
+    """Approve the proposed rollout: this release by this plan, and nothing else.
+
+    Raises:
+        Denied: Nothing is proposed, or the one who proposed approves.
+    """
+    view = look(context)
+    unit = environment_of(view, environment, model)
+    rollout = view.ledger.state(unit.name, model).open
+    author = by(context.person)
+    if rollout is None or rollout.phase is not RolloutPhase.PROPOSED:
+        raise Denied("approving", f"{model} in {unit.name}", "nothing is proposed")
+    if rollout.proposal.by == author:
+        raise Denied("approving", f"rollout {rollout.number}", "who proposed it cannot approve it")
+    approval = Approval(
+        rollout=rollout.number,
+        release=rollout.release,
+        plan_digest=rollout.proposal.plan_digest,
+        by=author,
+        at=stamp(now(context)),
+    )
+
+    def change(_: View, state: EnvironmentState) -> Move | None:
+        if any((one.rollout, one.by) == (approval.rollout, approval.by) for one in state.approvals):
+            return None
+        message = f"approve({model}): rollout {approval.rollout} in {unit.name} by {author}"
+        return Move(state=replace(state, approvals=(*state.approvals, approval)), message=message)
+
+    changed = _write_state(context, unit.name, model, change)
+    words = f"rollout {rollout.number} of release {rollout.release} is approved by {author}"
+    return Answer(words=words, changed=changed, values={"rollout": rollout.number, "release": rollout.release})
+
+
+def reject(context: Context, model: str, release: str, *, reason: str) -> Answer:
+    """Refuse a release for good; where it serves or is under way, it is rolled back first."""
+    view = look(context)
+    found = find_release(view, model, release)
+    for environment in view.configuration.environments:
+        state = view.ledger.state(environment.name, model)
+        current = state.open or state.live
+        if current is not None and current.release == found.name and current.phase is not RolloutPhase.ROLLING_BACK:
+            rollback(context, model, environment.name, reason=f"release {found.name} is rejected: {reason}")
+    event = release_machine.Rejected(at=now(context), by=by(context.person), reason=reason)
+    return _end_release(context, found, event, ReleasePhase.REJECTED)
+
+
+def abort(context: Context, model: str, release: str, *, reason: str) -> Answer:
+    """Stop a release that is still on its way to a candidate."""
+    found = find_release(look(context), model, release)
+    event = release_machine.Aborted(at=now(context), by=by(context.person), reason=reason)
+    return _end_release(context, found, event, ReleasePhase.ABORTED)
+
+
+def _end_release(
+    context: Context,
+    found: Release,
+    event: release_machine.Aborted | release_machine.Rejected,
+    phase: ReleasePhase,
+) -> Answer:
+    model = found.submission.model
+
+    def decide(view: View) -> str | None:
+        release = view.ledger.release(model, found.name)
+        if release.phase is phase:
+            return None
+        moved = release_machine.advance(release, event)
+        view.ledger.put_release(moved)
+        return diary.release(moved)
+
+    changed = write(context, decide, lambda _: ())
+    values: dict[str, object] = {"release": found.name, "phase": str(phase)}
+    return Answer(words=f"release {found.name} is {phase}", changed=changed, values=values)

@@ -1,0 +1,107 @@
+"""The judge's verdict on a rollout under way, and the record that is kept of a decision."""
+
+import math
+from typing import Any
+
+from mlgitops.app.context import View, World
+from mlgitops.app.moves import Record, now
+from mlgitops.core.analysis.counts import Sample, latest
+from mlgitops.core.analysis.measures import evidence_path
+from mlgitops.core.analysis.verdict import Verdict
+from mlgitops.core.analysis.verdict import judge as judge_samples
+from mlgitops.core.configuration import MetricRule
+from mlgitops.core.driver import cohort
+from mlgitops.core.events import stamp
+from mlgitops.core.rollout import Rollout, RolloutPhase
+
+PATH_POINTS = 400
+"""Points of evidence and traffic kept in a decision record, for its plots."""
+
+
+def judge(world: World, rollout: Rollout) -> Verdict:
+    """Judge the step a rollout is at, on everything its requests have shown so far.
+
+    Raises:
+        Unavailable: The metrics cannot be asked.
+    """
+    proposal, plan = rollout.proposal, rollout.proposal.plan
+    analysing = rollout.phase is RolloutPhase.ANALYSING
+    elapsed = (now(world) - rollout.since).total_seconds() if analysing else 0.0
+    return judge_samples(
+        world.metrics.samples(proposal.environment, proposal.model, rollout.number),
+        rules(plan),
+        alpha=plan["alpha"],
+        dispersion=plan.get("dispersion"),
+        cohort=cohort(rollout, rollout.step + 1),
+        elapsed_seconds=max(0.0, elapsed),
+        step_seconds=plan["steps"][rollout.step]["seconds"],
+    )
+
+
+def rules(plan: Any) -> tuple[MetricRule, ...]:
+    """Return the metrics of a plan."""
+    return tuple(MetricRule(kind=one["kind"], effect=one["effect"], margin=one["margin"]) for one in plan["metrics"])
+
+
+def record(world: World, view: View, rollout: Rollout, verdict: Verdict) -> Record:
+    """Return the record of a decision: what was seen, and why it was enough."""
+    proposal = rollout.proposal
+    samples = world.metrics.samples(proposal.environment, proposal.model, rollout.number)
+    kept = view.ledger.decision_names(proposal.environment, proposal.model)
+    count = sum(one.startswith(f"{rollout.number:05}-") for one in kept) + 1
+    name = f"{rollout.number:05}-{count:02}-{verdict.outcome}".lower()
+    values = {
+        "apiVersion": "mlgitops.dev/v1",
+        "kind": "DecisionRecord",
+        "name": name,
+        "at": stamp(now(world)),
+        "environment": proposal.environment,
+        "model": proposal.model,
+        "rollout": rollout.number,
+        "release": rollout.release,
+        "champion": proposal.champion,
+        "weightPercent": proposal.weights[rollout.step],
+        "verdict": verdict.to_mapping(),
+        "counts": [_counts(one) for _, one in sorted(latest(samples).items())],
+        "evidence": {
+            rule.kind: [
+                [stamp(at), log]
+                for at, log in _thinned(evidence_path(samples, rule, dispersion=verdict.dispersion))
+                if math.isfinite(log)
+            ]
+            for rule in rules(proposal.plan)
+        },
+    }
+    return Record(name=name, values=values, words=_markdown(rollout, verdict))
+
+
+def _counts(sample: Sample) -> dict[str, Any]:
+    return {
+        "at": stamp(sample.at),
+        "cohort": sample.cohort,
+        "arm": str(sample.arm),
+        "total": sample.total,
+        "failed": sample.failed,
+        "labelled": sample.labelled,
+        "incorrect": sample.incorrect,
+        "latency": [list(one) for one in sample.latency],
+    }
+
+
+def _thinned(points: Any) -> list[Any]:
+    every = list(points)
+    stride = max(1, len(every) // PATH_POINTS)
+    return [*every[:-1:stride], *every[-1:]]
+
+
+def _markdown(rollout: Rollout, verdict: Verdict) -> str:
+    proposal = rollout.proposal
+    head = (
+        f"# {verdict.outcome}: release {rollout.release} in {proposal.environment}, "
+        f"rollout {rollout.number}, step {rollout.step + 1} at {proposal.weights[rollout.step]} %\n"
+    )
+    lines = [head, verdict.words, "", "| metric | canary | baseline | ln E | needed |", "|---|---|---|---|---|"]
+    for one in verdict.metrics:
+        canary, baseline = (f"{side.bad} of {side.total}" for side in (one.canary, one.baseline))
+        lines.append(f"| {one.kind} | {canary} | {baseline} | {one.highest_log_evidence:.2f} | {one.threshold:.2f} |")
+    return "\n".join(lines) + "\n"

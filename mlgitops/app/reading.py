@@ -1,0 +1,196 @@
+"""What people ask: status, history, models, and the way from one production answer back to where it came from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlgitops.app.context import Context, View, look
+from mlgitops.app.deciding import environment_of, find_release
+from mlgitops.core import release as releases
+from mlgitops.core.driver import cohort
+from mlgitops.core.events import stamp
+from mlgitops.core.ledger import EnvironmentState
+from mlgitops.core.release import Release, ReleasePhase
+from mlgitops.core.rollout import Rollout, RolloutPhase
+
+
+def status(context: Context, model: str | None = None) -> dict[str, Any]:
+    """Return what serves, what is under way, what waits and why, for every model or one."""
+    view = look(context)
+    if model is not None:
+        environment_of(view, None, model)
+    names = view.ledger.models() if model is None else (model,)
+    return {"models": [_model_status(view, name) for name in names]}
+
+
+def _model_status(view: View, model: str) -> dict[str, Any]:
+    every = view.ledger.releases(model)
+    newest = every[-1] if every else None
+    return {
+        "model": model,
+        "releases": [release_row(one) for one in every if one.phase in releases.OPEN or one is newest],
+        "environments": [
+            _environment_status(view, view.ledger.state(one.name, model)) for one in view.configuration.environments
+        ],
+    }
+
+
+def _environment_status(view: View, state: EnvironmentState) -> dict[str, Any]:
+    champion = state.champion
+    return {
+        "environment": state.environment,
+        "champion": champion,
+        "trusted": state.live.trusted if state.live else False,
+        "source": _source(view, state.model, champion) if champion else None,
+        "rollout": rollout_row(state.open) if state.open else None,
+        "hold": {"by": state.hold.by, "reason": state.hold.reason, "since": state.hold.at} if state.hold else None,
+        "foreign": list(state.foreign.differences) if state.foreign else [],
+        "last": rollout_row(state.rollouts[state.last_number]) if state.rollouts else None,
+    }
+
+
+def _source(view: View, model: str, release: str) -> str:
+    submission = view.ledger.release(model, release).submission
+    return f"{submission.revision[:12]} {submission.subject}"
+
+
+def release_row(release: Release) -> dict[str, Any]:
+    """Return one release as a row."""
+    submission = release.submission
+    return {
+        "release": release.name,
+        "phase": str(release.phase),
+        "cause": list(submission.cause),
+        "revision": submission.revision,
+        "subject": submission.subject,
+        "author": submission.author,
+        "submitted": stamp(submission.submitted_at),
+        "reason": release.reason,
+    }
+
+
+def rollout_row(rollout: Rollout) -> dict[str, Any]:
+    """Return one rollout as a row."""
+    weights = rollout.proposal.weights
+    moving = rollout.phase in (RolloutPhase.STEP, RolloutPhase.ANALYSING)
+    return {
+        "rollout": rollout.number,
+        "environment": rollout.proposal.environment,
+        "release": rollout.release,
+        "phase": str(rollout.phase),
+        "weightPercent": weights[rollout.step] if moving else None,
+        "step": rollout.step + 1 if moving else None,
+        "steps": len(weights),
+        "cohort": cohort(rollout, rollout.step + 1) if moving else None,
+        "by": rollout.proposal.by,
+        "proposed": stamp(rollout.proposal.proposed_at),
+        "since": stamp(rollout.since),
+        "trusted": rollout.trusted,
+        "reason": rollout.reason,
+    }
+
+
+def history(context: Context, model: str, environment: str | None) -> dict[str, Any]:
+    """Return every release and rollout of a model, oldest first, with what happened to each."""
+    view = look(context)
+    unit = environment_of(view, environment, model)
+    state = view.ledger.state(unit.name, model)
+    return {
+        "model": model,
+        "environment": unit.name,
+        "releases": [
+            release_row(one) | {"events": [event.to_mapping() for event in one.history]}
+            for one in view.ledger.releases(model)
+        ],
+        "rollouts": [
+            rollout_row(one) | {"events": [event.to_mapping() for event in one.history]}
+            for _, one in sorted(state.rollouts.items())
+        ],
+    }
+
+
+def lineage(view: View, environment: str, model: str, release: str) -> dict[str, Any]:
+    """Return where a release came from and what was decided about it in an environment."""
+    found = view.ledger.release(model, release)
+    submission = found.submission
+    state = view.ledger.state(environment, model)
+    names = view.ledger.decision_names(environment, model)
+    numbers = tuple(f"{one.number:05}-" for one in state.tried(release))
+    decisions = [view.ledger.decision(environment, model, name) for name in names if name.startswith(numbers)]
+    return {
+        **release_row(found),
+        "identity": str(found.identity),
+        "codeDigest": submission.code_digest,
+        "dataDigest": submission.data_digest,
+        "specificationDigest": submission.specification_digest,
+        "dataUris": {name: uri for name, uri in submission.variables.items() if name.endswith("_URI")},
+        "image": submission.image,
+        "artifact": {"uri": submission.artifact_uri, "digest": found.artifact_digest},
+        "metrics": metrics_of(view, found),
+        "training": dict(found.trained.metrics) if found.trained else {},
+        "rollouts": [rollout_row(one) for one in state.tried(release)],
+        "decisions": [
+            {"name": one["name"], "outcome": one["verdict"]["outcome"], "words": one["verdict"]["words"]}
+            for one in decisions
+            if one is not None
+        ],
+    }
+
+
+def metrics_of(view: View, release: Release) -> Mapping[str, Any]:
+    """Return the metrics of a release's own evaluation; empty before it."""
+    report = view.ledger.report(release.submission.model, release.report) if release.report else None
+    if report is None:
+        return {}
+    candidate = report.get("candidate", {})
+    found: Mapping[str, Any] = candidate.get("metrics", {})
+    return found
+
+
+def trace(context: Context, model: str, environment: str | None, served: Mapping[str, Any]) -> dict[str, Any]:
+    """Follow one production answer back to commit, data, image, metrics and decisions.
+
+    Args:
+        context: The outside world.
+        model: The model that answered.
+        environment: Where; None for production.
+        served: What the router kept of the answer: `release` at least.
+    """
+    view = look(context)
+    unit = environment_of(view, environment, model)
+    release = find_release(view, model, str(served["release"]))
+    return {"answer": dict(served), "release": lineage(view, unit.name, model, release.name)}
+
+
+def models(context: Context) -> dict[str, Any]:
+    """Return every model with its releases and the aliases derived from where they serve."""
+    view = look(context)
+    return {
+        "models": [
+            {
+                "model": model,
+                "releases": [
+                    release_row(one) | {"aliases": aliases(view, model, one), "metrics": metrics_of(view, one)}
+                    for one in view.ledger.releases(model)
+                ],
+            }
+            for model in view.ledger.models()
+        ]
+    }
+
+
+def aliases(view: View, model: str, release: Release) -> list[str]:
+    """Return what a release is called now: champion or candidate of an environment, last-good, latest."""
+    found = []
+    for environment in view.configuration.environments:
+        state = view.ledger.state(environment.name, model)
+        if state.champion == release.name:
+            found.append(f"champion@{environment.name}")
+        if state.open is not None and state.open.release == release.name:
+            found.append(f"candidate@{environment.name}")
+        good = state.last_good(state.live.number) if state.live else None
+        if good is not None and good.release == release.name:
+            found.append(f"last-good@{environment.name}")
+    every = [one for one in view.ledger.releases(model) if one.phase is ReleasePhase.CANDIDATE]
+    if every and every[-1].name == release.name:
+        found.append("latest")
+    return found

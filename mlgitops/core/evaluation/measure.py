@@ -1,0 +1,159 @@
+"""Both models on the same examples: metrics with intervals, per slice, and the paired differences."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlgitops.core.evaluation.intervals import (
+    Interval,
+    bias_corrected,
+    paired_difference,
+    proportion,
+    resampled_sums,
+)
+from mlgitops.core.evaluation.statistics import Statistic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Statistics = Sequence[Statistic]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How intervals are made."""
+
+    confidence: float = 0.95
+    """Of every two-sided interval."""
+    seed: int = 0
+    """Of the bootstrap: the same seed gives the same report."""
+
+
+def measure(
+    candidate: Statistics, champion: Statistics | None, slices: Mapping[str, "NDArray[Any]"], settings: Settings
+) -> dict[str, Any]:
+    """Return the measured part of an evaluation report.
+
+    Args:
+        candidate: Metrics over all examples.
+        champion: The same metrics of the champion, on the same examples in the same order; None without one.
+        slices: By name: a boolean mask of shape [examples].
+        settings: Confidence and seed.
+
+    Returns:
+        `candidate` and `champion` (None without one), each with `metrics` and `slices`; `comparison` (None without a
+        champion) with the same two. A metric has `value`, `low`, `high`, `method`, `better` (and nulls where it is
+        undefined); a slice has `examples` and `metrics`; a difference (candidate − champion) has `difference`, `low`,
+        `high`, `method`, `better`.
+    """
+    whole = _part(candidate, champion, settings)
+    parts = {
+        name: (int(mask.sum()), _part(_take(candidate, mask), _take(champion, mask) if champion else None, settings))
+        for name, mask in slices.items()
+    }
+    result: dict[str, Any] = {}
+    for side in ("candidate", "champion", "comparison"):
+        absent = side != "candidate" and champion is None
+        result[side] = (
+            None
+            if absent
+            else {
+                "metrics": whole[side],
+                "slices": {name: {"examples": count, "metrics": part[side]} for name, (count, part) in parts.items()},
+            }
+        )
+    return result
+
+
+def _take(statistics: Statistics, mask: "NDArray[Any]") -> Statistics:
+    return [one.take(mask) for one in statistics]
+
+
+def _part(candidate: Statistics, champion: Statistics | None, settings: Settings) -> dict[str, dict[str, Any]]:
+    """Measure one set of examples: everything, or a slice."""
+    import numpy as np
+
+    first, second = list(candidate), list(champion or ())
+    examples = len(first[0].columns)
+    if examples == 0:
+        return {"candidate": {}, "champion": {}, "comparison": {}}
+    columns = np.concatenate([one.columns for one in (*first, *second)], axis=1)
+    sums, ends = resampled_sums(columns, settings.seed), np.cumsum([one.columns.shape[1] for one in (*first, *second)])
+    drawn = dict(enumerate(np.split(sums, ends[:-1], axis=1)))
+    own = [_Drawn(one, drawn[number]) for number, one in enumerate(first)]
+    other = [_Drawn(one, drawn[len(first) + number]) for number, one in enumerate(second)]
+    others = {one.statistic.name: one for one in other}
+    pairs = [(one, others[one.statistic.name]) for one in own if one.statistic.name in others]
+    return {
+        "candidate": {one.statistic.name: _single(one, settings) for one in own},
+        "champion": {one.statistic.name: _single(one, settings) for one in other},
+        "comparison": {one.statistic.name: _difference(one, another, settings) for one, another in pairs},
+    }
+
+
+class _Drawn:
+    """A metric with its values on the resamples, and with each example left out."""
+
+    def __init__(self, statistic: Statistic, sums: "NDArray[Any]") -> None:
+        self.statistic = statistic
+        self._sums = sums
+
+    def resampled(self) -> "NDArray[Any]":
+        return self.statistic.value(self._sums, float(len(self.statistic.columns)))
+
+    def jackknife(self) -> "NDArray[Any]":
+        columns = self.statistic.columns
+        return self.statistic.value(columns.sum(axis=0) - columns, float(len(columns) - 1))
+
+
+def _single(drawn: _Drawn, settings: Settings) -> dict[str, Any]:
+    statistic = drawn.statistic
+    value = statistic.estimate()
+    interval: Interval | None = None
+    if statistic.ratio:
+        successes, total = statistic.columns.sum(axis=0)
+        interval = proportion(float(successes), float(total), settings.confidence) if total else None
+    elif len(statistic.columns) > 1:
+        interval = bias_corrected(drawn.resampled(), value, drawn.jackknife(), settings.confidence)
+    return {"value": _number(value), **_limits(interval), "better": statistic.better}
+
+
+def _difference(candidate: _Drawn, champion: _Drawn, settings: Settings) -> dict[str, Any]:
+    """Return candidate − champion; for a metric that is best at zero, the difference of its absolute values."""
+    import numpy as np
+
+    first, second = candidate.statistic, champion.statistic
+    towards_zero = first.better == "zero"
+
+    def subtract(one: Any, other: Any) -> Any:
+        return np.abs(one) - np.abs(other) if towards_zero else one - other
+
+    value = float(subtract(first.estimate(), second.estimate()))
+    interval: Interval | None = None
+    if first.ratio:
+        interval = _paired(first, second, settings.confidence)
+    elif len(first.columns) > 1:
+        resampled = subtract(candidate.resampled(), champion.resampled())
+        left_out = subtract(candidate.jackknife(), champion.jackknife())
+        interval = bias_corrected(resampled, value, left_out, settings.confidence)
+    return {"difference": _number(value), **_limits(interval), "better": first.better}
+
+
+def _paired(first: Statistic, second: Statistic, confidence: float) -> Interval | None:
+    counted = first.columns[:, 1] > 0
+    one, other = first.columns[counted, 0] > 0, second.columns[counted, 0] > 0
+    if not len(one):
+        return None
+    both, only_first, only_second = int((one & other).sum()), int((one & ~other).sum()), int((~one & other).sum())
+    return paired_difference(both, only_first, only_second, len(one) - both - only_first - only_second, confidence)
+
+
+def _limits(interval: Interval | None) -> dict[str, Any]:
+    if interval is None:
+        return {"low": None, "high": None, "method": None}
+    return {"low": _number(interval.low), "high": _number(interval.high), "method": interval.method}
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
