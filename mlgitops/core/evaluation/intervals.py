@@ -108,7 +108,7 @@ def resampled_sums(columns: "NDArray[Any]", seed: int) -> "NDArray[Any]":
         drawn = generator.integers(0, examples, (rows, examples))
         flat = (drawn + np.arange(rows)[:, np.newaxis] * examples).ravel()
         times = np.bincount(flat, minlength=rows * examples).reshape(rows, examples)
-        parts.append(times @ columns)
+        parts.append(times.astype(np.float64) @ columns)  # floats take the fast matrix product
         left -= rows
     return np.concatenate(parts)
 

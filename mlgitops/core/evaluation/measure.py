@@ -72,17 +72,13 @@ def _take(statistics: Statistics, mask: "NDArray[Any]") -> Statistics:
 
 def _part(candidate: Statistics, champion: Statistics | None, settings: Settings) -> dict[str, dict[str, Any]]:
     """Measure one set of examples: everything, or a slice."""
-    import numpy as np
-
     first, second = list(candidate), list(champion or ())
     examples = len(first[0].columns)
     if examples == 0:
         return {"candidate": {}, "champion": {}, "comparison": {}}
-    columns = np.concatenate([one.columns for one in (*first, *second)], axis=1)
-    sums, ends = resampled_sums(columns, settings.seed), np.cumsum([one.columns.shape[1] for one in (*first, *second)])
-    drawn = dict(enumerate(np.split(sums, ends[:-1], axis=1)))
-    own = [_Drawn(one, drawn[number]) for number, one in enumerate(first)]
-    other = [_Drawn(one, drawn[len(first) + number]) for number, one in enumerate(second)]
+    every = (*first, *second)
+    drawn = _draw([one for one in every if not one.ratio], settings.seed)
+    own, other = [_Drawn(one, drawn.get(id(one))) for one in first], [_Drawn(one, drawn.get(id(one))) for one in second]
     others = {one.statistic.name: one for one in other}
     pairs = [(one, others[one.statistic.name]) for one in own if one.statistic.name in others]
     return {
@@ -92,14 +88,26 @@ def _part(candidate: Statistics, champion: Statistics | None, settings: Settings
     }
 
 
+def _draw(statistics: Statistics, seed: int) -> dict[int, "NDArray[Any]"]:
+    """Resample the examples once for all metrics of both models; sums by the metric's identity."""
+    import numpy as np
+
+    if not statistics:
+        return {}
+    sums = resampled_sums(np.concatenate([one.columns for one in statistics], axis=1), seed)
+    ends = np.cumsum([one.columns.shape[1] for one in statistics])
+    return {id(one): part for one, part in zip(statistics, np.split(sums, ends[:-1], axis=1), strict=True)}
+
+
 class _Drawn:
     """A metric with its values on the resamples, and with each example left out."""
 
-    def __init__(self, statistic: Statistic, sums: "NDArray[Any]") -> None:
+    def __init__(self, statistic: Statistic, sums: "NDArray[Any] | None") -> None:
         self.statistic = statistic
         self._sums = sums
 
     def resampled(self) -> "NDArray[Any]":
+        assert self._sums is not None
         return self.statistic.value(self._sums, float(len(self.statistic.columns)))
 
     def jackknife(self) -> "NDArray[Any]":
@@ -156,4 +164,4 @@ def _limits(interval: Interval | None) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return float(f"{value:.10g}") if math.isfinite(value) else None
