@@ -12,4 +12,4 @@ class Metrics(Protocol):
     """Prometheus, or the embedded scraper."""
 
     def samples(self, environment: str, model: str, rollout: int) -> Sequence[Sample]:
-        """Return every sample of a rollout, oldest first; empty when there is none. `Unavailable` when it cannot be asked."""
+        """Return every sample of a rollout, oldest first, or nothing; `Unavailable` when it cannot be asked."""
