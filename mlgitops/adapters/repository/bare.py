@@ -3,26 +3,24 @@
 import os
 import random
 import re
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import pygit2
 from pygit2.enums import RepositoryOpenFlag
+from pygit2.transaction import ReferenceTransaction
 
+from mlgitops.adapters.repository.push import push_all
 from mlgitops.adapters.repository.transport import Move, commit_at
 from mlgitops.core.errors import Conflict, Denied, InvalidInput, MlgitopsError, NotFound, Unavailable
 
 _HOOKS: Final = ("pre-receive", "update", "reference-transaction", "proc-receive", "post-receive", "post-update")
 _LOCK_PATIENCE_SECONDS: Final = 3.0
 """git holds a reference's lock for milliseconds; what holds it longer was killed, or hangs."""
-_HOOK_PATIENCE_SECONDS: Final = 120.0
-_LOCKED: Final = re.compile(r"failed to lock file '(.+)'|Unable to create '(.+\.lock)': File exists")
-_PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ")
-"""Variables hooks get to see; the rest may hold this tool's secrets."""
+_LOCKED: Final = re.compile(r"failed to lock file '(.+)'")
 
 
 def open_bare(path: Path) -> pygit2.Repository:
@@ -58,6 +56,20 @@ class _LockedError(Exception):
         return f"the lock {self.path} is held by another process"
 
 
+@contextmanager
+def _locks(repository: pygit2.Repository) -> Iterator[ReferenceTransaction]:
+    """Hold a transaction's locks, and free them at its end whatever happens.
+
+    As a context manager of its own, pygit2's transaction commits at the end, and when that fails keeps the locks for
+    as long as anything refers to the error. Committing twice is a crash.
+    """
+    transaction = repository.transaction()
+    try:
+        yield transaction
+    finally:
+        transaction.__exit__(pygit2.GitError, None, None)  # told of an error, it only frees
+
+
 class BareTransport:
     """The repository itself; libgit2's own transport for paths would neither compare and swap nor run hooks."""
 
@@ -89,13 +101,14 @@ class BareTransport:
         """Lock every reference, compare, then write: no other git client can come between."""
         compared = False
         try:
-            with self.repository.transaction() as transaction:  # leaving it commits, and only an exception does not
+            with _locks(self.repository) as transaction:
                 for move in sorted(moves, key=lambda each: each.ref):  # one order, so that two writers cannot deadlock
                     transaction.lock_ref(move.ref)
                 self._compare(moves)
+                compared = True
                 for move in moves:
                     transaction.set_target(move.ref, move.target, message="mlgitops")
-                compared = True
+                transaction.commit()
         except pygit2.GitError as error:
             if compared:
                 self._undo(moves)
@@ -119,7 +132,7 @@ class BareTransport:
         text = str(error)
         refs = ", ".join(move.ref for move in moves)
         if found := _LOCKED.search(text):
-            return _LockedError(Path(found[1] or found[2]))
+            return _LockedError(Path(found[1]))
         if "parent is not directory" in text or "refs beneath that folder" in text or "File exists" in text:
             return Conflict(refs, None, None, f"another reference's name is in the way: {text}")
         if "Permission denied" in text or "Read-only" in text:
@@ -135,48 +148,21 @@ class BareTransport:
 
     def _push(self, moves: Sequence[Move]) -> None:
         """Let git push from the repository into itself: it runs the hooks, and compares and swaps as any push does."""
-        leases = [f"--force-with-lease={move.ref}:{move.expected or ''}" for move in moves]
-        specifications = [f"{move.target}:{move.ref}" for move in moves]
-        command = ["git", f"--git-dir={self._path}", "push", "--porcelain", "--atomic", "--no-verify", *leases, "--"]
-        try:
-            done = subprocess.run(
-                [*command, str(self._path), *specifications],
-                env=_hook_environment(os.environ),
-                capture_output=True,
-                timeout=_HOOK_PATIENCE_SECONDS,
-                check=False,
-            )
-        except FileNotFoundError as error:
-            raise Unavailable("git", f"{self._path} has server hooks, which only git can run") from error
-        except subprocess.TimeoutExpired as error:
-            seconds = int(_HOOK_PATIENCE_SECONDS)
-            raise Unavailable(str(self._path), f"its hooks did not answer within {seconds} s") from error
-        if done.returncode != 0:
-            self._refused(moves, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
-
-    def _refused(self, moves: Sequence[Move], verdicts: str, words: str) -> None:
-        if found := _LOCKED.search(words):
-            raise _LockedError(Path(found[1] or found[2]))
+        outcome = push_all(self._path, str(self._path), moves, {})
+        if outcome.landed:
+            return
+        if outcome.locked is not None:
+            raise _LockedError(outcome.locked)
         for move in moves:
             if (now := commit_at(self.repository, move.ref)) != move.expected:
                 raise _conflict(move, now)
-        refused = [line.split("\t")[-1] for line in verdicts.splitlines() if line.startswith("!")]
-        told = [line.removeprefix("remote:").strip() for line in words.splitlines() if line.startswith("remote:")]
-        refs = ", ".join(move.ref for move in moves)
-        reason = "; ".join([*refused, *filter(None, told)]) or words.strip()
-        raise Denied("push to", refs, reason[:2000])
+        reason = "; ".join([*outcome.verdicts.values(), outcome.words])
+        raise Denied("push to", ", ".join(outcome.verdicts or [move.ref for move in moves]), reason[:2000])
 
 
 def _conflict(move: Move, found: pygit2.Oid | None) -> Conflict:
     expected = str(move.expected) if move.expected else None
     return Conflict(move.ref, expected, str(found) if found else None)
-
-
-def _hook_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what git and the hooks it starts get to see: no settings of this user, and no secrets of this process."""
-    kept = {name: environ[name] for name in _PASSED_ON if name in environ}
-    hermetic = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    return kept | hermetic
 
 
 def init_bare(path: Path, default_branch: str = "main") -> None:

@@ -1,7 +1,7 @@
 """The `Repository` port through pygit2: one behaviour for a bare repository on disk and one behind https or ssh."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
 import pygit2
 
@@ -98,6 +98,7 @@ class GitRepository:
 
     def create(self, changes: Mapping[str, Change]) -> Mapping[str, str]:
         """Create several references, each with one commit without a parent; none of them may exist."""
+        _check_beside(changes)
         tips = {_checked(ref): self._write(None, change) for ref, change in changes.items()}
         if tips:
             self._transport.move([Move(ref=ref, expected=None, target=tip.id) for ref, tip in tips.items()])
@@ -170,6 +171,14 @@ def _entry(commit: pygit2.Commit | None, path: str | None) -> tuple[pygit2.Oid, 
     """Return what stands at a path in a commit, by identity and mode: two commits differ there when these do."""
     entry = trees.find(commit.tree, path.rstrip("/")) if commit is not None and path else None
     return (entry.id, entry.filemode) if entry is not None else None
+
+
+def _check_beside(refs: Iterable[str]) -> None:
+    """Refuse references of which one is the folder of another: git keeps them as files."""
+    names = set(refs)
+    inside = [ref for ref in sorted(names) if any(str(folder) in names for folder in PurePosixPath(ref).parents)]
+    if inside:
+        raise InvalidInput(f"{', '.join(inside)}: a reference cannot lie below another reference")
 
 
 def _checked(ref: str) -> str:

@@ -1,8 +1,10 @@
 """A repository behind https or ssh: a cached bare clone, fetched before each read, pushed with a lease."""
 
+import base64
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,7 @@ import pygit2
 from pygit2.enums import CredentialType
 
 from mlgitops.adapters.repository.location import Credentials, Location, redact
+from mlgitops.adapters.repository.push import push_all
 from mlgitops.adapters.repository.transport import Move, commit_at
 from mlgitops.core.errors import Conflict, Denied, InvalidInput, MlgitopsError, NotFound, Unavailable
 
@@ -29,6 +32,7 @@ _RACE: Final = re.compile(
     r"failed to update ref|cannot lock ref|already exists|non-fast-?forward|fetch first|stale info|incorrect old value",
     re.IGNORECASE,
 )
+_UNSAID: Final = "it did not say whether it did"
 _STATUS: Final = re.compile(r"unexpected http status code: (\d+)")
 _SSH_HOME: Final = threading.Lock()
 """libgit2 finds the trusted host keys below one home directory for the whole process."""
@@ -150,20 +154,56 @@ class RemoteTransport:
         return [tip for tip in found if tip is not None]
 
     def move(self, moves: Sequence[Move]) -> None:
-        """Push all moves at once; where the server took some and refused others, take the former back."""
+        """Push all moves, or none."""
         with self._session():
+            if len(moves) > 1 and self._push_atomically(moves):
+                return
             callbacks = _PushCallbacks(self._location, self._credentials, moves)
             with self._translated(callbacks):
                 self._remote().push(
                     [f"{move.target}:{move.ref}" for move in moves], callbacks=callbacks, proxy=self._proxy()
                 )
-            refused = [move for move in moves if callbacks.verdicts.get(move.ref, "the server did not say") is not None]
-            if not refused:
-                for move in moves:
-                    self._track(move.ref, move.target)
-                return
-            self._take_back([move for move in moves if move not in refused])
-            raise self._refusal(refused[0], callbacks)
+            refused = [move for move in moves if callbacks.verdicts.get(move.ref, _UNSAID) is not None]
+            if refused:
+                self._take_back([move for move in moves if move not in refused])
+                verdict = callbacks.verdicts.get(refused[0].ref) or _UNSAID
+                raise self._refusal(refused[0], verdict, "; ".join(filter(None, callbacks.words.splitlines())))
+            self._landed(moves)
+
+    def _push_atomically(self, moves: Sequence[Move]) -> bool:
+        """Push several moves through git, which can ask the server for all or nothing; False where that cannot be."""
+        if self._credentials.passphrase or not shutil.which("git"):
+            return False
+        for move in moves:  # the push below compares again; this finds a lost race's other side
+            if (found := self._fetch(move.ref)) != move.expected:
+                raise _conflict(move.ref, move.expected, found)
+        outcome = push_all(self._path, self._location.url, moves, self._opening())
+        if outcome.landed:
+            self._landed(moves)
+        elif outcome.answered:
+            refused = next((move for move in moves if move.ref in outcome.verdicts), moves[0])
+            raise self._refusal(refused, outcome.verdicts.get(refused.ref, ""), outcome.words)
+        return outcome.landed  # without an answer, libgit2 tries again and tells what is wrong in a form that is known
+
+    def _opening(self) -> dict[str, str]:
+        """Return the variables that open the server to git; a command line could be read by others."""
+        given, name = self._credentials, self._location.username
+        if self._location.kind == "ssh":
+            trusted = f"-o UserKnownHostsFile={shlex.quote(str(given.known_hosts))}" if given.known_hosts else ""
+            key = f"-o IdentitiesOnly=yes -i {shlex.quote(str(given.key))}" if given.key else ""
+            return {"GIT_SSH_COMMAND": f"ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=yes {trusted} {key}"}
+        if given.token is None or self._location.clear:
+            return {}
+        pair = base64.b64encode(f"{name or given.username}:{given.token}".encode()).decode()
+        return {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": f"http.{self._location.url}.extraHeader",
+            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {pair}",
+        }
+
+    def _landed(self, moves: Sequence[Move]) -> None:
+        for move in moves:
+            self._track(move.ref, move.target)
 
     def _fetch(self, ref: str) -> pygit2.Oid | None:
         remote, callbacks = self._remote(), _Callbacks(self._location, self._credentials)
@@ -203,7 +243,7 @@ class RemoteTransport:
             self._repository.references.delete(name)
 
     def _take_back(self, landed: Sequence[Move]) -> None:
-        """Return references to where they were: libgit2 cannot ask a server for all or nothing."""
+        """Return references to where they were: without git, nobody can ask a server for all or nothing."""
         for move in landed:
             back = Move(ref=move.ref, expected=move.target, target=move.target)
             callbacks = _PushCallbacks(self._location, self._credentials, [back])
@@ -213,16 +253,13 @@ class RemoteTransport:
             if (verdict := callbacks.verdicts.get(move.ref)) is not None:
                 raise Denied("taking back", move.ref, f"it was written, a reference beside it was refused: {verdict}")
 
-    def _refusal(self, move: Move, callbacks: _PushCallbacks) -> MlgitopsError:
-        verdict = callbacks.verdicts.get(move.ref)
-        if verdict is None:
-            return Unavailable(self._location.url, f"the server did not say whether it moved {move.ref}")
+    def _refusal(self, move: Move, verdict: str, words: str) -> MlgitopsError:
         if _RACE.search(verdict):
             found = self._fetch(move.ref)
             if found != move.expected:
                 return _conflict(move.ref, move.expected, found)
+        if verdict is _UNSAID or _RACE.search(verdict):
             return Unavailable(self._location.url, f"the server could not move {move.ref}: {self._clean(verdict)}")
-        words = "; ".join(line.strip() for line in callbacks.words.splitlines() if line.strip())
         return Denied("push to", move.ref, self._clean(f"{verdict}: {words}" if words else verdict))
 
     def _remote(self) -> pygit2.Remote:
