@@ -108,6 +108,12 @@ def get(value: Any, *pointer: str | int) -> Any:
     return value
 
 
+def items(value: Any, *pointer: str | int) -> list[Any]:
+    """Return the list at `pointer`; an empty one when nothing is there, or something else."""
+    found = get(value, *pointer)
+    return found if isinstance(found, list) else []
+
+
 def problems_of(subject: Subject) -> Iterator[Problem]:
     """Return every problem of one object; what an annotation allows is an info that gives its reason."""
     for name, kinds, function in _CHECKS:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.manifest import fields as names
-from mlgitops.core.manifest.lint.rule import Finding, Pointer, Subject, add, check, get
+from mlgitops.core.manifest.lint.rule import Finding, Pointer, Subject, add, check, get, items
 from mlgitops.core.manifest.owned import CONTAINER
 from mlgitops.core.names import ImageReference, job_name
 
@@ -39,7 +39,7 @@ def _containers(subject: Subject) -> Iterator[tuple[Pointer, dict[str, Any]]]:
     """Return every container of every role."""
     for _, pointer, pod in _pods(subject):
         for kind in ("initContainers", "containers"):
-            for index, container in enumerate(pod.get(kind) or ()):
+            for index, container in enumerate(items(pod, kind)):
                 if isinstance(container, dict):
                     yield (*pointer, kind, index), container
 
@@ -56,9 +56,7 @@ _CONTAINER = add(
 @check(_CONTAINER, KIND)
 def _container(subject: Subject) -> Iterator[Finding]:
     for role, pointer, pod in _pods(subject):
-        containers = pod.get("containers")
-        found = containers if isinstance(containers, list) else []
-        if CONTAINER not in [get(one, "name") for one in found]:
+        if CONTAINER not in [get(one, "name") for one in items(pod, "containers")]:
             yield (*pointer, "containers"), f"role {role} has no container named {CONTAINER}"
 
 
@@ -169,7 +167,7 @@ _CLEAN = add(
 @check(_CLEAN, KIND)
 def _clean(subject: Subject) -> Iterator[Finding]:
     policy = subject.get(*_POLICY, "cleanPodPolicy")
-    if policy not in {*CLEAN_POLICIES, "", None}:
+    if policy not in (*CLEAN_POLICIES, "", None):
         yield (*_POLICY, "cleanPodPolicy"), f"{policy!r:.60} is not one of {', '.join(CLEAN_POLICIES)}"
 
 
@@ -185,7 +183,7 @@ _SUCCESS = add(
 @check(_SUCCESS, KIND)
 def _success(subject: Subject) -> Iterator[Finding]:
     policy = subject.get("spec", "successPolicy")
-    if policy not in {"AllWorkers", "", None}:
+    if policy not in ("AllWorkers", "", None):
         yield ("spec", "successPolicy"), f"{policy!r:.60} is not a success policy"
 
 
@@ -241,7 +239,7 @@ def _name(subject: Subject) -> Iterator[Finding]:
         pod = f"{name}-{role.lower()}-{last}"
         if len(pod) > LONGEST_POD_NAME:
             yield pointer, f"the pod {pod!r:.120} has {len(pod)} characters; {LONGEST_POD_NAME} are allowed"
-    labels = subject.get("metadata", "labels") or {}
+    labels = subject.get("metadata", "labels")
     model, release = get(labels, names.MODEL_LABEL), get(labels, names.RELEASE_LABEL)
     if isinstance(model, str) and isinstance(release, str) and name != job_name(model, release):
         yield pointer, f"{name!r:.80} is not the job of {model} and release {release}"
@@ -262,7 +260,7 @@ def _variable(subject: Subject) -> Iterator[Finding]:
     for pointer, container in _containers(subject):
         if container.get("envFrom"):
             yield (*pointer, "envFrom"), "variables come from elsewhere"
-        for index, one in enumerate(container.get("env") or ()):
+        for index, one in enumerate(items(container, "env")):
             if get(one, "name") == "TF_CONFIG":
                 yield (*pointer, "env", index), "TF_CONFIG is set by hand"
             if get(one, "valueFrom", "secretKeyRef") is not None:
@@ -285,7 +283,7 @@ def _host(subject: Subject) -> Iterator[Finding]:
         for key in ("hostNetwork", "hostPID", "hostIPC"):
             if pod.get(key):
                 yield (*pointer, key), f"the pod shares the node's {key.removeprefix('host')}"
-        for index, volume in enumerate(pod.get("volumes") or ()):
+        for index, volume in enumerate(items(pod, "volumes")):
             if get(volume, "hostPath") is not None:
                 yield (*pointer, "volumes", index), "the volume is a folder of the node"
     for pointer, container in _containers(subject):
@@ -426,7 +424,7 @@ def _exit_code(subject: Subject) -> Iterator[Finding]:
     for name, pointer, role in _roles(subject):
         if role.get("restartPolicy") != "ExitCode":
             continue
-        for container in get(role, "template", "spec", "containers") or ():
+        for container in items(role, "template", "spec", "containers"):
             limit = get(container, "resources", "limits", "memory")
             if limit is not None and limit != get(container, "resources", "requests", "memory"):
                 yield (*pointer, "restartPolicy"), f"role {name} is started again when it is killed for memory"
@@ -435,7 +433,7 @@ def _exit_code(subject: Subject) -> Iterator[Finding]:
 @check(_FIRST_WORKER, KIND)
 def _first_worker(subject: Subject) -> Iterator[Finding]:
     roles = {name: role for name, _, role in _roles(subject)}
-    several = get(roles, "Worker", "replicas") not in {None, 1}
+    several = get(roles, "Worker", "replicas") not in (None, 1)
     if several and not {"Chief", "Master"} & set(roles) and not subject.get("spec", "successPolicy"):
         yield (*_REPLICAS, "Worker"), "the first worker alone decides"
 
