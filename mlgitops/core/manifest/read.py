@@ -143,12 +143,7 @@ def child(node: Node, step: str | int | Named) -> tuple[Node, Node | None] | Non
     if node.kind != "sequence":
         return None
     if isinstance(step, Named):
-        named = [item for item in node.items if _name_of(item.resolved) == step.name]
-        if len(named) > 1:
-            raise InvalidInput(
-                f"two items are named {step.name!r}, on lines {named[0].line + 1} and {named[1].line + 1}"
-            )
-        return (named[0], None) if named else None
+        return next(((node.items[index], None) for index in indexes_named(node, step.name)), None)
     if isinstance(step, int) and 0 <= step < len(node.items):
         return node.items[step], None
     return None

@@ -6,7 +6,7 @@ Nothing here judges whether a replacement is right; `edit` reads the result agai
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from mlgitops.core.manifest.read import Node, child
 from mlgitops.core.manifest.scalars import Scalar, render
@@ -14,6 +14,8 @@ from mlgitops.core.manifest.scalars import Scalar, render
 _PROPERTY: Final = re.compile(r"[&!][^\s,\[\]{}]*")
 _ITEM_SEPARATOR: Final = re.compile(r"\s*,\s*")
 _TRAILING_BLANK_LINES: Final = re.compile(r"(?:\r?\n[ \t]*)+\Z")
+# Blanks and comments, then the dash.
+_DASH: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*\n)*-")
 _BLANKS: Final = " \t\r\n"
 _INDENT: Final = 2
 
@@ -163,13 +165,13 @@ class Splicer:
             written = self._after(value, indent).removeprefix(self._newline + " " * self._column(start)).lstrip(" ")
             return [Splice(start=start, end=last, text=written)]
         # Comments between the key and its value stay where they are.
-        begin = self._previous_line_end(self._line_start(start))
+        begin, end = self._previous_line_end(self._line_start(start)), self._line_end(last)
         if _is_block(value):
-            return [Splice(start=begin, end=last, text=self._block(value, self._indent(place)))]
+            return [Splice(start=begin, end=end, text=self._block(value, self._indent(place)))]
         written = " " + _inline(value, None, flow=False)
         if header == begin:
-            return [Splice(start=header, end=last, text=written)]
-        return [Splice(start=header, end=header, text=written), Splice(start=begin, end=last, text="")]
+            return [Splice(start=header, end=end, text=written)]
+        return [Splice(start=header, end=header, text=written), Splice(start=begin, end=end, text="")]
 
     def _literal(self, text: str, value: Any) -> str | None:
         """Write a value in the lines below the header of a literal scalar; None when it does not fit there."""
@@ -235,7 +237,7 @@ class Splicer:
         if place.within is None:
             return None
         if place.key is None:
-            return self._before(node.start, "-") + 1
+            return self._dash(place.within, place.within.items.index(node)) + 1
         if node.start == node.end:
             return self._last(node)
         colon = self._text.find(":", self._last(place.key), node.start)
@@ -246,21 +248,25 @@ class Splicer:
     def _indent(self, place: Place) -> int:
         if place.within is None:
             return -_INDENT
-        return self._column(place.key.start if place.key is not None else self._before(place.node.start, "-"))
+        if place.key is not None:
+            return self._column(place.key.start)
+        return self._column(self._dash(place.within, place.within.items.index(place.node)))
 
     def _entry_start(self, node: Node, index: int) -> int:
         if node.kind == "sequence":
-            return self._before(node.items[index].start, "-")
+            return self._dash(node, index)
         return node.items[2 * index].start
 
-    def _before(self, index: int, character: Literal["-"]) -> int:
-        """Return where `character` stands before `index`, with nothing but blanks between."""
-        index -= 1
-        while index >= 0 and self._text[index] in _BLANKS:
-            index -= 1
-        if index < 0 or self._text[index] != character:
-            raise SpliceError("a comment stands between the dash and its item")
-        return index
+    def _dash(self, sequence: Node, index: int) -> int:
+        """Return where the dash of an item of a block sequence stands."""
+        if index > 0:
+            at = self._last(sequence.items[index - 1])
+        else:
+            at = self._properties_end(sequence) if sequence.decorated else sequence.start
+        found = _DASH.match(self._text, at)
+        if found is None:
+            raise SpliceError("its dash cannot be found")
+        return found.end() - 1
 
     def _properties_end(self, node: Node) -> int:
         """Return the index behind the anchor and tag of a value."""
