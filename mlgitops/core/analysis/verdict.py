@@ -38,9 +38,19 @@ class _Context:
 
     cohort: str
     dispersion: float
-    threshold: float
-    threshold_within: float
+    alpha: float
+    metrics: int
     history: Sequence[Sample]
+
+    @property
+    def threshold(self) -> float:
+        """ln E at which a metric fails: its equal share of α."""
+        return math.log(self.metrics / self.alpha)
+
+    @property
+    def threshold_within(self) -> float:
+        """ln E at which a metric's named effect is ruled out; all must pass, so none needs a share."""
+        return math.log(1 / self.alpha)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,36 +231,37 @@ def judge(
     _check(rules, alpha, dispersion, {"elapsed_seconds": elapsed_seconds, "step_seconds": step_seconds})
     check_samples(samples)
     check_samples(history)
-    context = _Context(
-        cohort=cohort,
-        dispersion=DEFAULT_DISPERSION if dispersion is None else dispersion,
-        threshold=math.log(len(rules) / alpha),
-        threshold_within=math.log(1 / alpha),
-        history=history,
-    )
+    used = DEFAULT_DISPERSION if dispersion is None else dispersion
+    context = _Context(cohort=cohort, dispersion=used, alpha=alpha, metrics=len(rules), history=history)
     metrics = tuple(_judge_metric(samples, rule, context) for rule in rules)
-    outcome = worst(metric.outcome for metric in metrics)
-    reason = min((metric.reason for metric in metrics if metric.outcome is outcome), key=GRAVEST_FIRST.index)
-    if outcome is not Outcome.FAILED and elapsed_seconds < step_seconds:
-        outcome, reason = Outcome.INCONCLUSIVE, Reason.STEP_TIME_NOT_OVER
+    outcome, reason = _combined(metrics, time_over=elapsed_seconds >= step_seconds)
+    said = words.of_verdict(
+        reason,
+        [(metric.kind, metric.outcome, metric.words) for metric in metrics],
+        cohort=cohort,
+        remaining_seconds=step_seconds - elapsed_seconds,
+        assumed_dispersion=used if dispersion is None else None,
+    )
     return Verdict(
         outcome=outcome,
         reason=reason,
-        words=words.of_verdict(
-            reason,
-            [(metric.kind, metric.outcome, metric.words) for metric in metrics],
-            cohort=cohort,
-            remaining_seconds=step_seconds - elapsed_seconds,
-            assumed_dispersion=context.dispersion if dispersion is None else None,
-        ),
+        words=said,
         cohort=cohort,
         alpha=alpha,
-        dispersion=context.dispersion,
+        dispersion=used,
         dispersion_assumed=dispersion is None,
         elapsed_seconds=elapsed_seconds,
         step_seconds=step_seconds,
         metrics=metrics,
     )
+
+
+def _combined(metrics: Sequence[MetricVerdict], *, time_over: bool) -> tuple[Outcome, Reason]:
+    """Return the worst outcome with its gravest reason; only a failure does not wait for the step's time."""
+    outcome = worst(metric.outcome for metric in metrics)
+    if outcome is not Outcome.FAILED and not time_over:
+        return Outcome.INCONCLUSIVE, Reason.STEP_TIME_NOT_OVER
+    return outcome, min((one.reason for one in metrics if one.outcome is outcome), key=GRAVEST_FIRST.index)
 
 
 def _judge_metric(
@@ -344,7 +355,7 @@ def _planned(
         effect,
         _rate(reading),
         canary_share=canary.total / (canary.total + baseline.total),
-        alpha=math.exp(-context.threshold),
+        alpha=context.alpha / context.metrics,
         dispersion=context.dispersion,
         margin=rule.margin,
         bets=reading.processes,
