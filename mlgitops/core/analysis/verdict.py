@@ -44,12 +44,12 @@ class _Context:
 
     @property
     def threshold(self) -> float:
-        """ln E at which a metric fails: its equal share of α."""
+        """Log evidence at which a metric fails: its equal share of α."""
         return math.log(self.metrics / self.alpha)
 
     @property
     def threshold_within(self) -> float:
-        """ln E at which a metric's named effect is ruled out; all must pass, so none needs a share."""
+        """Log evidence at which a metric's named effect is ruled out; all must pass, so none needs a share."""
         return math.log(1 / self.alpha)
 
 
