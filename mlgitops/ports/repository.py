@@ -11,7 +11,7 @@ class Person:
     """Somebody named in a commit."""
 
     name: str
-    """Shown name; control characters and angle brackets are refused by the adapter."""
+    """Shown name; control characters and angle brackets are refused in the tool's identity, left out of an author."""
     email: str
     """Address; need not be deliverable."""
 

@@ -1,6 +1,7 @@
 """The `Repository` port through pygit2: one behaviour for a bare repository on disk and one behind https or ssh."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import pygit2
@@ -62,11 +63,13 @@ class TreeSnapshot:
 
     def read(self, path: str) -> bytes | None:
         """Return a regular file's content; None for what is missing, and for folders, links and submodules."""
-        return trees.read(self._tree, path)
+        with _translated():
+            return trees.read(self._tree, path)
 
     def paths(self, prefix: str = "") -> tuple[str, ...]:
         """Return the paths of all regular files below the folder `prefix`, sorted."""
-        return trees.regular_paths(self._tree, prefix)
+        with _translated():
+            return trees.regular_paths(self._tree, prefix)
 
 
 class GitRepository:
@@ -82,15 +85,17 @@ class GitRepository:
 
     def at(self, revision: str) -> Snapshot:
         """Return the tree of a revision reachable from a fetched reference."""
-        return TreeSnapshot(self._reachable(revision))
+        with _translated():
+            return TreeSnapshot(self._reachable(revision))
 
     def update(self, ref: str, expected: str | None, changes: Sequence[Change]) -> str | None:
         """Put changes on top of `expected` and move the reference there in one push, only if it still is there."""
         _checked(ref)
         parent = self._parent(ref, expected)
         tip = parent
-        for change in changes:
-            tip = self._put(tip, change)
+        with _translated():
+            for change in changes:
+                tip = self._put(tip, change)
         if tip is None or tip == parent:
             return expected
         self._transport.move([Move(ref=ref, expected=parent.id if parent else None, target=tip.id)])
@@ -99,7 +104,8 @@ class GitRepository:
     def create(self, changes: Mapping[str, Change]) -> Mapping[str, str]:
         """Create several references, each with one commit without a parent; none of them may exist."""
         _check_beside(changes)
-        tips = {_checked(ref): self._write(None, change) for ref, change in changes.items()}
+        with _translated():
+            tips = {_checked(ref): self._write(None, change) for ref, change in changes.items()}
         if tips:
             self._transport.move([Move(ref=ref, expected=None, target=tip.id) for ref, tip in tips.items()])
         return {ref: str(tip.id) for ref, tip in tips.items()}
@@ -107,14 +113,16 @@ class GitRepository:
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         """Walk first parents, newest first, up to but without `until`; only commits that touch `path`."""
         stop = parse_revision(until) if until is not None else None
-        return self._walk(self._reachable(revision), stop, path)
+        with _translated():
+            return self._walk(self._reachable(revision), stop, path)
 
     def _walk(self, start: pygit2.Commit, until: str | None, path: str | None) -> Iterator[Commit]:
         commit: pygit2.Commit | None = start
         here = _entry(start, path)
         while commit is not None and str(commit.id) != until:
-            parent = self._commit(str(commit.parent_ids[0])) if commit.parent_ids else None
-            before = _entry(parent, path) if path is not None else None
+            with _translated():
+                parent = self._commit(str(commit.parent_ids[0])) if commit.parent_ids else None
+                before = _entry(parent, path)
             if path is None or here != before:
                 yield commits.read_commit(commit)
             commit, here = parent, before
@@ -158,13 +166,20 @@ class GitRepository:
         return commit
 
     def _commit(self, revision: str) -> pygit2.Commit:
-        try:
+        with _translated():
             found = self._transport.repository.get(revision)
-        except pygit2.GitError as error:
-            raise Unavailable("the repository's object store", str(error)) from error
         if not isinstance(found, pygit2.Commit):
             raise NotFound("revision", revision)
         return found
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what libgit2 says of a full disk, a damaged object or a clone thrown away into this package's words."""
+    try:
+        yield
+    except pygit2.GitError as error:
+        raise Unavailable("the repository's object store", str(error)) from error
 
 
 def _entry(commit: pygit2.Commit | None, path: str | None) -> tuple[pygit2.Oid, int] | None:

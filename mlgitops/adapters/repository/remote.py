@@ -346,7 +346,11 @@ class RemoteTransport:
 
     def _make(self) -> None:
         """Make the clone beside its place and move it there, so that one that is there is whole."""
-        shutil.rmtree(self._path, ignore_errors=True)
+        for remains in self._path.parent.glob(f"{self._path.name}*"):
+            if remains.is_dir():
+                shutil.rmtree(remains)
+            else:
+                remains.unlink()
         made = Path(mkdtemp(prefix=f"{self._path.name}.", dir=self._path.parent))
         repository = pygit2.init_repository(str(made), bare=True)
         # A redirect could lead a token to another server.
