@@ -130,7 +130,7 @@ def _check_volumes(source: Source) -> None:
     entries = source.entries("training", "volumes")
     where: Path = ("training", "volumes")
     source.check_unique([((*where, at, "name"), one["name"]) for at, one in entries], "the volume")
-    mounts = [((*where, at, "mountPath"), posixpath.normpath(one["mountPath"])) for at, one in entries]
+    mounts = [((*where, at, "mountPath"), _mount(one["mountPath"])) for at, one in entries]
     source.check_unique(mounts, "the mount path")
     for at, one in entries:
         if ("persistentVolumeClaim" in one) is ("emptyDir" in one):
@@ -241,8 +241,13 @@ def _quantity(value: str | float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
+def _mount(path: str) -> str:
+    """Return a mount path in its shortest form; POSIX keeps two leading slashes, which mean one here."""
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
 def _volume(value: Mapping[str, Any]) -> dict[str, Any]:
-    volume = {**value, "mountPath": posixpath.normpath(value["mountPath"])}
+    volume = {**value, "mountPath": _mount(value["mountPath"])}
     limit = value.get("emptyDir", {}).get("sizeLimit")
     if limit is not None:
         volume["emptyDir"] = {**value["emptyDir"], "sizeLimit": _quantity(limit)}
