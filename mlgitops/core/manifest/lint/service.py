@@ -27,6 +27,8 @@ _MODE: Final[Pointer] = ("metadata", "annotations", MODE_ANNOTATION)
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _CONTENT: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{12,64}(?![0-9a-f])")
 """A release or a digest in a URI."""
+_VERSION: Final = re.compile(r"[0-9]{1,11}")
+"""A version's folder; twelve digits can be a release."""
 _SCALING: Final = ("maxReplicas", "scaleTarget", "scaleMetric", "autoScaling", "workerSpec")
 _LONGEST_NAME: Final = 63
 _OLD_FORMS: Final = ("tensorflow", "sklearn", "xgboost", "pytorch", "onnx", "triton", "lightgbm", "pmml", "paddle")
@@ -180,7 +182,7 @@ def _scheme(subject: Subject) -> Iterator[Finding]:
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme not in SCHEMES:
         yield _URI, f"{uri!r:.160} has no scheme that KServe knows"
-    elif rest.rstrip("/").rpartition("/")[2].isdigit():
+    elif _VERSION.fullmatch(rest.rstrip("/").rpartition("/")[2]):
         yield _URI, f"{uri!r:.160} points at the version folder"
 
 
