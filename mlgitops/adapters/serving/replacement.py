@@ -18,6 +18,8 @@ START_SECONDS: Final = 180.0
 """Longest time for a model to load."""
 HEALTH_SECONDS: Final = 5.0
 """Time between two questions whether a server is alive."""
+ANSWER_SECONDS: Final = 5.0
+"""Time for one answer."""
 HEALTH_FAILURES: Final = 3
 """Unanswered questions in a row after which a server is started again."""
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
@@ -107,7 +109,7 @@ class Server:
         assert self.port is not None
         with contextlib.suppress(Unavailable):
             path = f"/v2/models/{self.service.model}/ready"
-            return call(self.port, "GET", path, service=self.service.name, timeout_seconds=5).status == 200
+            return call(self.port, "GET", path, service=self.service.name, timeout_seconds=ANSWER_SECONDS).status == 200
         return False
 
 

@@ -93,7 +93,8 @@ class ServedLog:
         """Environment, model and cohort of the routes in force; their counts are never dropped."""
         self.write_errors = 0
         """Lines that could not be written; requests are served all the same."""
-        self._requests: OrderedDict[str, Served] = OrderedDict()
+        self._requests: OrderedDict[tuple[str, str, str], Served] = OrderedDict()
+        """By environment, model and request id: a client may use one id in several environments."""
         self._numbers: dict[SeriesKey, int] = {}
         self._lines = 0
         self._segment = 0
@@ -120,8 +121,8 @@ class ServedLog:
             `accepted`, `repeated`, `late` (older than the age limit), `unknown` (never served here, or forgotten), or
             `invalid` (the request has no prediction that this label could be compared with).
         """
-        entry = self._requests.get(request_id)
-        if entry is None or (entry.key.environment, entry.key.model) != (environment, model):
+        entry = self._requests.get((environment, model, request_id))
+        if entry is None:
             return "unknown"
         if entry.correct is not None:
             return "repeated"
@@ -137,8 +138,7 @@ class ServedLog:
 
     def find(self, environment: str, model: str, request_id: str) -> Served | None:
         """Return a request that is still remembered."""
-        entry = self._requests.get(request_id)
-        return entry if entry and (entry.key.environment, entry.key.model) == (environment, model) else None
+        return self._requests.get((environment, model, request_id))
 
     def current(self) -> Iterator[tuple[SeriesKey, Series]]:
         """Return the counts that may still change: of cohorts in force, and of those that can still get a label."""
@@ -163,7 +163,7 @@ class ServedLog:
         self._remember(request_id, entry)
 
     def _remember(self, request_id: str, entry: Served) -> None:
-        self._requests.setdefault(request_id, entry)
+        self._requests.setdefault((entry.key.environment, entry.key.model, request_id), entry)
         while len(self._requests) > self._limits.requests:
             self._requests.popitem(last=False)
 
@@ -257,8 +257,9 @@ class ServedLog:
             case "l":
                 _, at, request_id, number, correct = line
                 self._count_label(keys[number], at, correct=correct)
-                if request_id in self._requests:
-                    self._requests[request_id].correct = correct
+                labelled = self.find(keys[number].environment, keys[number].model, request_id)
+                if labelled is not None:
+                    labelled.correct = correct
             case _:
                 pass
 

@@ -1,0 +1,178 @@
+"""Labels that come later find the request they belong to."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from serving_kit import Engine, route, service
+
+from mlgitops.core.errors import NotFound
+from mlgitops.ports.serving import Arm
+
+A, B = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
+
+
+class Served:
+    """A baseline that always answers class 0 and a canary that always answers class 1, at 50 %."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        one, other = engine.model(favours=0), engine.model(favours=1)
+        self._objects = [service("digits", *one, A), service("digits-canary", *other, B)]
+        self._step = 0
+        self.next_step()
+        engine.until_ready("labels", Arm.BASELINE, Arm.CANARY)
+
+    def next_step(self) -> str:
+        self._step += 1
+        cohort = f"4-{self._step}"
+        self.engine.apply("labels", *self._objects, route("digits", 50, 50, cohort))
+        self.engine.until(lambda: self.engine.observe("labels").cohort == cohort)
+        return cohort
+
+    def send(self, *ids: str) -> list[str]:
+        """Send one request per id and return the releases that answered."""
+        return [headers["X-Mlgitops-Release"] for _, headers in self.engine.send("labels", ids)]
+
+    def label(self, *labels: tuple[str, Any]) -> Mapping[str, Any]:
+        return self.engine.labels("labels", labels)
+
+
+@pytest.fixture(scope="module")
+def served(shared: Engine) -> Served:
+    return Served(shared)
+
+
+def counts(engine: Engine, environment: str, name: str) -> Mapping[tuple[str, ...], float]:
+    text = engine.ask("GET", "/metrics").body.decode()
+    return {
+        (
+            sample.labels["cohort"],
+            sample.labels["arm"],
+            sample.labels["release"],
+            sample.labels["outcome"],
+        ): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and sample.labels["environment"] == environment and sample.value
+    }
+
+
+def test_labels_are_counted_for_the_release_and_step_that_answered(served: Served) -> None:
+    """Each label counts for its own request's cohort, arm and release, also after the step has moved on."""
+    cohort = served.next_step()
+    ids = [f"r{number}" for number in range(40)]
+    releases = served.send(*ids)
+    served.next_step()
+    assert served.label(*((one, 0) for one in ids))["accepted"] == 40
+    found = counts(served.engine, "labels", "mlgitops_labelled_total")
+    assert {key: value for key, value in found.items() if key[0] == cohort} == {
+        (cohort, "baseline", A, "correct"): releases.count(A),
+        (cohort, "canary", B, "incorrect"): releases.count(B),
+    }
+
+
+def test_only_the_first_label_of_a_served_request_counts(served: Served) -> None:
+    """Repeated and unknown ids, and labels that fit no prediction, are told and count nothing."""
+    served.send("one", "two")
+    assert served.label(("one", 0), ("one", 1), ("never", 0), ("two", [0, 1])) == {
+        "accepted": 1,
+        "repeated": 1,
+        "late": 0,
+        "unknown": 1,
+        "invalid": 1,
+        "refused": [
+            {"id": "one", "answer": "repeated"},
+            {"id": "never", "answer": "unknown"},
+            {"id": "two", "answer": "invalid"},
+        ],
+    }
+
+
+def test_a_request_of_another_environment_takes_no_label(served: Served) -> None:
+    """An id is bound to the environment and model that served it, even when another one uses it too."""
+    served.engine.apply("labels-too", service("digits", *served.engine.model(), A))
+    served.engine.until_ready("labels-too")
+    served.send("mine", "ours")
+    served.engine.send("labels-too", ["ours"])
+    assert served.engine.labels("labels-too", [("mine", 0), ("ours", 0)])["unknown"] == 1
+    assert served.label(("ours", 0))["accepted"] == 1
+
+
+def test_a_repeated_request_id_keeps_what_its_first_request_got(served: Served) -> None:
+    """Sending an id again cannot open a label that was given, nor move it to another step."""
+    cohort = served.next_step()
+    served.send("same")
+    assert served.label(("same", 0))["accepted"] == 1
+    served.next_step()
+    served.send("same")
+    assert served.label(("same", 1))["repeated"] == 1
+    assert served.engine.serving.trace("labels", "digits", "same")["cohort"] == cohort
+
+
+@pytest.mark.parametrize("token", ["wrong", ""])
+def test_labels_need_the_token(served: Served, token: str) -> None:
+    """Without the bearer token no label is taken and no request is told."""
+    request_id = f"guarded-{token}"
+    served.send(request_id)
+    body = b'{"labels": [{"id": "%s", "label": 0}]}' % request_id.encode()
+    assert served.engine.ask("POST", "/labels/digits/labels", body, token=token).status == 401
+    assert served.engine.ask("GET", f"/labels/digits/requests/{request_id}", token=token).status == 401
+    assert served.label((request_id, 0))["accepted"] == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"[]", b'{"labels": 5}', b'{"labels": [{"id": "one"}]}', b'{"labels": [{"id": "one", "label": NaN}]}'],
+)
+def test_malformed_labels_are_refused_as_a_whole(served: Served, body: bytes) -> None:
+    """A call with one bad entry takes nothing and is answered with 400."""
+    token = served.engine.serving.label_token()
+    assert served.engine.ask("POST", "/labels/digits/labels", body, token=token).status == 400
+
+
+def test_a_regression_is_wrong_beyond_its_tolerance(shared: Engine) -> None:
+    """With a tolerance on the route a prediction is right when it is that close to the label."""
+    objects = [service("digits", *shared.model(classes=1), A)]
+    shared.apply("regression", *objects, route("digits", 100, None, "5-1", **{"mlgitops.dev/label-tolerance": "0.5"}))
+    shared.until_ready("regression")
+    shared.until(lambda: shared.observe("regression").cohort == "5-1")
+    shared.send("regression", ["near", "far"])
+    shared.labels("regression", [("near", 1.4), ("far", 1.6)])
+    assert counts(shared, "regression", "mlgitops_labelled_total") == {
+        ("5-1", "baseline", A, "correct"): 1,
+        ("5-1", "baseline", A, "incorrect"): 1,
+    }
+
+
+def test_a_request_can_be_traced(served: Served) -> None:
+    """A served id tells which release, bytes, step and side answered it, and how its label came out."""
+    cohort = served.next_step()
+    [release] = served.send("traced")
+    served.label(("traced", 0))
+    told = served.engine.serving.trace("labels", "digits", "traced")
+    seen = served.engine.observe("labels")
+    side = seen.canary if told["arm"] == "canary" else seen.baseline
+    assert side is not None
+    assert told["release"] == release == side.release
+    assert told["artifact_digest"] == side.artifact_digest
+    assert (told["cohort"], told["outcome"]) == (cohort, "ok")
+    assert told["correct"] is (told["arm"] == "baseline")
+    with pytest.raises(NotFound):
+        served.engine.serving.trace("labels", "digits", "not-served")
+
+
+def test_malformed_requests_are_refused_not_failed(shared: Engine) -> None:
+    """The router counts a 4xx as refused, a 5xx as failed, and both once."""
+    shared.apply("outcomes", service("digits", *shared.model(fails_above=10), A))
+    shared.until_ready("outcomes")
+    shared.send("outcomes", ["bad"], b'{"instances": [[1]]}')
+    shared.send("outcomes", ["fault"], b'{"instances": [[11, 1]]}')
+    shared.send("outcomes", ["fine"])
+    shared.ask("GET", "/outcomes/digits/v1/models/digits")
+    assert counts(shared, "outcomes", "mlgitops_requests_total") == {
+        ("0-0", "baseline", A, "refused"): 1,
+        ("0-0", "baseline", A, "failed"): 1,
+        ("0-0", "baseline", A, "ok"): 1,
+    }
