@@ -16,8 +16,10 @@ from mlgitops.core.manifest.owned import (
     ServiceFields,
     TrainingFields,
     backend_names,
+    read_tfjob,
     rollout_values,
 )
+from mlgitops.core.manifest.read import read_document, read_documents
 from mlgitops.core.names import job_name
 
 MANAGER: Final = "mlgitops"
@@ -279,3 +281,35 @@ def render_kustomization(namespace: str, resources: Sequence[str] = ()) -> bytes
         "resources": list(resources),
     }
     return dump(kustomization)
+
+
+def is_scaffold(data: bytes, path: str, configuration: ModelConfiguration, claim: str) -> bool:
+    """Say whether a TFJob is what the tool wrote from `configuration`, apart from its owned fields.
+
+    Then nobody's work is lost when it is written anew. The order of variables and the quotes around values do not
+    count, because edits of owned fields change them; comments and everything else do.
+
+    Raises:
+        InvalidInput: The file cannot be read, or its owned fields contradict each other.
+    """
+    expected = render_tfjob(configuration, claim, read_tfjob(data, path))
+    documents = read_documents(data, path)
+    if len(documents) != 1 or _comments(data) != _comments(expected):
+        return False
+    return _in_order(documents[0].value) == _in_order(read_document(expected, path).value)
+
+
+def _comments(data: bytes) -> list[str]:
+    return [line[line.index("#") :] for line in data.decode().splitlines() if line.startswith("#") or " #" in line]
+
+
+def _in_order(value: Any) -> Any:
+    """Return a copy in which every list `env` is sorted by name."""
+    if isinstance(value, list):
+        return [_in_order(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    copy = {key: _in_order(one) for key, one in value.items()}
+    if isinstance(copy.get("env"), list):
+        copy["env"].sort(key=lambda one: str(one.get("name")) if isinstance(one, dict) else "")
+    return copy

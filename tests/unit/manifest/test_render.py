@@ -285,3 +285,13 @@ def test_a_rollout_is_asked_for_in_four_lines():
     after = owned.edit_rollout(before, "r", new)
     assert [line.partition(":")[0] for line in changed(before, after)] == ["number", "release", "plan", "planDigest"]
     assert load_rollout(after, "r") == new
+
+
+def test_a_scaffold_is_recognised_until_somebody_edits_it():
+    """A job with other owned values is still the tool's scaffold; with a comment or a value of people's it is not."""
+    more = replace(TRAINING, release="001234567890", variables={"MLGITOPS_OUTPUT_URI": "a", "IMAGES_URI": "b"})
+    job = owned.edit_tfjob(RENDERED["tfjob.yaml"](), "t", more)
+    assert render.is_scaffold(job, "t", configuration(), CLAIM)
+    assert not render.is_scaffold(job.replace(b"backoffLimit: 3", b"backoffLimit: 5"), "t", configuration(), CLAIM)
+    assert not render.is_scaffold(job + b"# ask before you change this\n", "t", configuration(), CLAIM)
+    assert not render.is_scaffold(job, "t", configuration(1), CLAIM)
