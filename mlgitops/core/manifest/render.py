@@ -296,7 +296,7 @@ def is_scaffold(data: bytes, path: str, configuration: ModelConfiguration, claim
     documents = read_documents(data, path)
     if len(documents) != 1 or _comments(data) != _comments(expected):
         return False
-    return _in_order(documents[0].value) == _in_order(read_document(expected, path).value)
+    return bool(_in_order(documents[0].value) == _in_order(read_document(expected, path).value))
 
 
 def _comments(data: bytes) -> list[str]:
