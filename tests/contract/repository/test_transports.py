@@ -31,9 +31,11 @@ def test_wrong_token_is_denied_without_the_token(http_place):
     """A refused token is Denied, asked for once, and appears nowhere in the error."""
     repository = http_place.open(credentials=Credentials(token="wr0ng-t0ken"))
     for attempt in (lambda: repository.snapshot(MAIN), lambda: repository.create({MAIN: BEGIN, MAIN + "2": BEGIN})):
+        http_place.requests.clear()
         with pytest.raises(Denied) as refused:
             attempt()
         assert "wr0ng-t0ken" not in whole(refused.value)
+        assert len([given for *_, given in http_place.requests if given]) == 1
 
 
 def test_missing_token_is_denied(http_place):
