@@ -2,7 +2,7 @@
 
 import pygit2
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mlgitops.adapters.repository import commits, trees
@@ -32,6 +32,8 @@ PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
 EDITS = st.lists(st.dictionaries(PATHS, st.none() | st.binary(max_size=3), max_size=4), max_size=6)
 
 
+@example("\n\nbody\n\nDecision: 9\n", {})
+@example("\n\nwords\nDecision: 9", {})
 @given(TEXT, st.dictionaries(NAMES, TEXT))
 def test_only_given_trailers_are_read(text, trailers):
     """Whatever a message and its values hold, exactly the given trailers are read back."""
