@@ -25,7 +25,7 @@ from mlgitops.ports.clock import Clock
 
 KEPT_JOBS: Final = 200
 """Deleted jobs per environment whose observation and logs are kept; the oldest go first."""
-_LOCK_SECONDS: Final = 2.0
+_LOCK_SECONDS: Final = 1.0
 _DRAIN_MARGIN_SECONDS: Final = 5.0
 
 

@@ -48,7 +48,7 @@ def _unfinished(record: Record) -> tuple[JobPhase, str, str]:
     """Tell a job that runs from one that waits, and for what."""
     if record.create_error:
         return JobPhase.PENDING, "FailedCreatePod", record.create_error
-    stuck = next((pod for pod in record.pods if not pod.active), None)
+    stuck = next((pod for pod in record.pods if not pod.active and pod.phase == "Running"), None)
     waits = [pod for pod in record.pods if pod.view().phase == "Pending"]
     if waits:
         reason, message = waits[0].waiting
@@ -58,7 +58,7 @@ def _unfinished(record: Record) -> tuple[JobPhase, str, str]:
         if restarting is not None and restarting.status:
             return JobPhase.PENDING, restarting.reason, restarting.message
         return JobPhase.PENDING, "ContainerCreating", "pods are being created"
-    if stuck is not None and stuck.phase == "Running":
+    if stuck is not None:
         return JobPhase.RUNNING, stuck.waiting[0], f"{stuck.pod.name} {ending(stuck)}"
     return JobPhase.RUNNING, "TFJobRunning", ""
 

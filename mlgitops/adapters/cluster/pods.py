@@ -8,7 +8,8 @@ Everything else is derived, so that a new engine knows what the one before it kn
     logs/<name>/                        its output, over all runs; outlives the pod
 
 The program gets a private copy of the image's working directory as its own, a private `HOME` and `TMPDIR`, and an
-environment made from nothing: no variable of the engine reaches it.
+environment made from nothing: no variable of the engine reaches it. That keeps credentials out of training code by
+default; it is no sandbox, as the program has the rights of the user who runs the engine.
 """
 
 import contextlib

@@ -35,8 +35,8 @@ START_ERROR: Final = 128
 _SET_CHILD_SUBREAPER: Final = 36
 _SET_PDEATHSIG: Final = 1
 _CHUNK: Final = 65536
-_KILL_PASSES: Final = 3
-"""A process that forks while it is being killed is met by a later pass."""
+_END_SECONDS: Final = 5.0
+"""Longest wait for killed descendants to be gone; one that hangs in the kernel is left to it."""
 _DRAIN_SECONDS: Final = 1.0
 _TICK_SECONDS: Final = 1.0
 _PAGE: Final = resource.getpagesize()
@@ -69,8 +69,8 @@ class Log:
             if room > 0:
                 os.write(self.head, data[:room])
                 data = data[room:]
-            if data:
-                self._write_tail(data)
+            for start in range(0, len(data), self.tail_bytes):
+                self._write_tail(data[start : start + self.tail_bytes])
 
     def _write_tail(self, data: bytes) -> None:
         if os.fstat(self.tail).st_size + len(data) > self.tail_bytes:
@@ -169,7 +169,6 @@ class Shim:
             self._write_status(128 + signal.SIGTERM, "Error", "")
             return
         self._watch()
-        self._kill_all()
         code = self.child.returncode
         code = 128 - code if code < 0 else code
         reason = "OOMKilled" if self.out_of_memory else "Completed" if code == 0 else "Error"
@@ -223,7 +222,7 @@ class Shim:
                 if time.monotonic() - checked >= _TICK_SECONDS:
                     checked = time.monotonic()
                     self._keep_limits()
-            self._kill_all()
+            self._end_all()
             deadline = time.monotonic() + _DRAIN_SECONDS
             while output in selector.get_map() and time.monotonic() < deadline:
                 self._read(selector, output, 0.1)
@@ -270,12 +269,23 @@ class Shim:
             self._kill_all()
 
     def _kill_all(self) -> None:
-        """End every descendant: as their subreaper this process inherits those whose parents are gone."""
+        """Kill every descendant: as their subreaper this process inherits those whose parents are gone."""
         self._signal_group(signal.SIGKILL)
-        for _ in range(_KILL_PASSES):
-            for pid in list(descendants(os.getpid())):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+        for pid in list(descendants(os.getpid())):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _end_all(self) -> None:
+        """See to it that nothing the container started runs any more; one that forks meanwhile is met again."""
+        deadline = time.monotonic() + _END_SECONDS
+        while time.monotonic() < deadline:
+            self._kill_all()
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+            time.sleep(0.005)
 
     def _write_status(self, code: int, reason: str, message: str | None = None) -> None:
         cut = False

@@ -37,7 +37,7 @@ class Content:
 
     root: Path
     working_directory: str = "/app"
-    entrypoint: tuple[str, ...] = ("python", "train.py")
+    entrypoint: tuple[str, ...] = ("python", "-S", "train.py")
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -97,12 +97,13 @@ class Engine:
         self.controller.close(drain=drain)
         self.controller = None
 
-    def serve_until(self, met: Callable[[], bool], seconds: float = 15) -> None:
+    def serve_until(self, met: Callable[[], bool], *, then_seconds: float = 0.0) -> None:
         """Run the engine in a process of its own until something is so, then kill that process with SIGKILL."""
         script = SERVE.format(folder=str(Path(__file__).parent))
         process = subprocess.Popen([sys.executable, "-c", script, str(self.home)])
         try:
-            until(met, seconds)
+            until(met, 30)
+            time.sleep(then_seconds)
         finally:
             process.kill()
             process.wait()
