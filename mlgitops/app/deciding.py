@@ -79,7 +79,16 @@ def _write_state(
     return write(context, decide, project)
 
 
-def promote(context: Context, model: str, release: str, environment: str | None, *, reason: str, force: bool) -> Answer:
+def promote(
+    context: Context,
+    model: str,
+    release: str,
+    environment: str | None,
+    *,
+    reason: str,
+    force: bool,
+    dry_run: bool = False,
+) -> Answer:
     """Ask for a rollout of a release: one commit on `main`, touching `rollout.yaml` alone.
 
     Raises:
@@ -97,9 +106,11 @@ def promote(context: Context, model: str, release: str, environment: str | None,
     _promotable(view, unit, state, found, force=force)
     folder = folder_of(view, unit, model)
     change = promotion(view, unit, folder, state, found.name, author=context.person, reason=reason, force=force)
-    revision = context.repository.update(MAIN, view.main.revision, [change])
     number = state.last_number + 1
-    values = {"release": found.name, "environment": unit.name, "rollout": number, "revision": revision}
+    values: dict[str, object] = {"release": found.name, "environment": unit.name, "rollout": number}
+    if dry_run:
+        return Answer(words=f"would propose release {found.name} for {unit.name}", changed=False, values=values)
+    values["revision"] = context.repository.update(MAIN, view.main.revision, [change])
     words = f"release {found.name} is proposed for {unit.name} as rollout {number}; reconcile takes it up"
     return Answer(words=words, changed=True, values=values)
 
@@ -119,7 +130,9 @@ def _promotable(view: View, unit: Environment, state: EnvironmentState, release:
         raise Denied(action, subject, "it was rolled back here before; --force --reason brings it back all the same")
 
 
-def rollback(context: Context, model: str, environment: str | None, *, reason: str) -> Answer:
+def rollback(
+    context: Context, model: str, environment: str | None, *, reason: str, dry_run: bool = False
+) -> Answer:
     """Return all traffic to what served before, by one commit, without gates; automation is on hold afterwards.
 
     Raises:
@@ -129,6 +142,9 @@ def rollback(context: Context, model: str, environment: str | None, *, reason: s
     unit = environment_of(view, environment, model)
     chosen = _to_roll_back(view.ledger.state(unit.name, model), unit)
     author = by(context.person)
+    if dry_run:
+        values: dict[str, object] = {"rollout": chosen.number, "release": chosen.release}
+        return Answer(words=f"would roll back release {chosen.release}", changed=False, values=values)
 
     def change(_: View, state: EnvironmentState) -> Move | None:
         rollout = state.rollouts[chosen.number]

@@ -136,14 +136,12 @@ def lineage(view: View, environment: str, model: str, release: str) -> dict[str,
     }
 
 
-def metrics_of(view: View, release: Release) -> Mapping[str, Any]:
-    """Return the metrics of a release's own evaluation; empty before it."""
+def metrics_of(view: View, release: Release) -> dict[str, float]:
+    """Return the metrics of a release's own evaluation by name; empty before it."""
     report = view.ledger.report(release.submission.model, release.report) if release.report else None
     if report is None:
         return {}
-    candidate = report.get("candidate", {})
-    found: Mapping[str, Any] = candidate.get("metrics", {})
-    return found
+    return {name: one["value"] for name, one in report["candidate"]["metrics"].items()}
 
 
 def trace(context: Context, model: str, environment: str | None, served: Mapping[str, Any]) -> dict[str, Any]:

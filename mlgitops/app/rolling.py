@@ -107,7 +107,11 @@ class Turn:
     def missing(self) -> str:
         """Say what of the desired state is not observed yet; empty when all of it is."""
         wanted = driver.desired(self.state, self.target)
-        return unobserved(wanted, self.world.serving.observe(self.state.environment, self.state.model))
+        seen = self.world.serving.observe(self.state.environment, self.state.model)
+        if self.rollout.phase is RolloutPhase.ROLLING_BACK and wanted.canary is not None:
+            # A broken canary is what is being left: nobody waits for it.
+            wanted, seen = replace(wanted, canary=None), replace(seen, canary=None)
+        return unobserved(wanted, seen)
 
     def late(self, missing: str) -> Move | None:
         """Return the way back where something was waited for too long."""

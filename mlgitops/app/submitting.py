@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mlgitops.app.context import Context, View
+from mlgitops.app.context import Context, View, look
 from mlgitops.app.evaluating import MODEL_FILE
 from mlgitops.app.writing import write
 from mlgitops.core import diary
@@ -38,7 +38,7 @@ class Workshop:
     store: Store
 
 
-def submit(context: Context, workshop: Workshop, *, attempt: int = 1) -> Submitted:
+def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: bool = False) -> Submitted:
     """Make a release of a pushed commit, or recognise the one it is.
 
     Raises:
@@ -51,6 +51,8 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1) -> Submitt
         raise InvalidInput("the repository has no mlgitops.yaml; `mlgitops init` writes one", path=MODEL_FILE)
     configuration = load_model(text, MODEL_FILE)
     draft = _identified(context, source, configuration, text.decode(), attempt)
+    if dry_run:
+        return _drafted(context, draft)
     known = _record(context, draft, new=False)
     if known is not None:
         return Submitted(release=known, new=False)
@@ -59,6 +61,13 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1) -> Submitt
     recorded = _record(context, full, new=True)
     assert recorded is not None
     return Submitted(release=recorded, new=recorded.submission.submitted_at == full.submitted_at)
+
+
+def _drafted(context: Context, draft: Submission) -> Submitted:
+    """Say which release it would be, without writing anything."""
+    view = look(context)
+    known = view.ledger.find_release(draft.model, draft.identity.hex[:RELEASE_LENGTH])
+    return Submitted(release=known or Release(submission=_placed(view, draft)), new=known is None)
 
 
 def _identified(

@@ -204,7 +204,8 @@ def tfjob(view: View, release: Release) -> bytes:
     former = _job_release(view, model)
     if former is None or former.submission.specification_digest == release.submission.specification_digest:
         return owned.edit_tfjob(data, path, wanted)
-    if _scaffold(view, former, owned.read_tfjob(data, path)) == data:
+    known = load_model(former.submission.configuration.encode(), MODEL_FILE)
+    if render.is_scaffold(data, path, known, view.configuration.claim):
         return scaffold
     return owned.edit_tfjob(data, path, wanted)
 

@@ -4,6 +4,7 @@ import json
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import yaml
@@ -162,7 +163,7 @@ class Ledger:
         """Return one release, or None."""
         path = _release_path(model, name)
         data = self._get(path)
-        return None if data is None else releases.read_release(_load(data, path), path)
+        return None if data is None else _release(data, path)
 
     def put_release(self, release: Release) -> None:
         """Write a release."""
@@ -199,7 +200,7 @@ class Ledger:
         values = {} if data is None else _load(data, path)
         found = {}
         for one in self._all_paths(f"{folder}/rollouts"):
-            rollout = rollouts.read_rollout(_load(self._get(one) or b"", one), one)
+            rollout = _rollout(self._get(one) or b"", one)
             found[rollout.number] = rollout
         return _state(environment, model, values, found)
 
@@ -289,6 +290,17 @@ def _state(environment: str, model: str, values: Mapping[str, Any], found: Mappi
         foreign=Foreign(**{**foreign, "differences": tuple(foreign["differences"])}) if foreign else None,
         approvals=tuple(Approval(**one) for one in values.get("approvals", ())),
     )
+
+
+@lru_cache(maxsize=1024)
+def _release(data: bytes, path: str) -> Release:
+    """Read a release; the same bytes are read once in a process, as the ledger is looked at again and again."""
+    return releases.read_release(_load(data, path), path)
+
+
+@lru_cache(maxsize=1024)
+def _rollout(data: bytes, path: str) -> Rollout:
+    return rollouts.read_rollout(_load(data, path), path)
 
 
 def _load(data: bytes, path: str) -> Any:

@@ -1,4 +1,9 @@
-"""Reading `mlgitops.yaml`, `environments.yaml` and `rollout.yaml`: a value, or every problem at once."""
+"""Reading `mlgitops.yaml`, `environments.yaml` and `rollout.yaml`: a value, or every problem at once.
+
+The same bytes are read once in a process: reconciling looks at them again and again.
+"""
+
+from functools import lru_cache
 
 from mlgitops.core.configuration import EnvironmentsConfiguration, ModelConfiguration
 from mlgitops.core.loaders import environments, model
@@ -9,6 +14,7 @@ MODEL_FILE = "mlgitops.yaml"
 ENVIRONMENTS_FILE = "environments.yaml"
 
 
+@lru_cache(maxsize=256)
 def load_model(data: bytes, path: str = MODEL_FILE) -> ModelConfiguration:
     """Return what a model repository's `mlgitops.yaml` says.
 
@@ -22,6 +28,7 @@ def load_model(data: bytes, path: str = MODEL_FILE) -> ModelConfiguration:
     return model.load(data, path)
 
 
+@lru_cache(maxsize=256)
 def load_environments(data: bytes, path: str = ENVIRONMENTS_FILE) -> EnvironmentsConfiguration:
     """Return what an environment repository's `environments.yaml` says.
 
@@ -35,6 +42,7 @@ def load_environments(data: bytes, path: str = ENVIRONMENTS_FILE) -> Environment
     return environments.load(data, path)
 
 
+@lru_cache(maxsize=256)
 def load_rollout(data: bytes, path: str) -> RolloutFields:
     """Return what a `rollout.yaml` asks for.
 

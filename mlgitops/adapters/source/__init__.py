@@ -1,0 +1,1 @@
+"""Checked-out commits of model repositories."""

@@ -1,0 +1,108 @@
+"""A folder that holds one commit of a model repository, and nothing that anybody else writes."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from mlgitops.adapters.files import file_digest, resolve_below, walk_files
+from mlgitops.core.errors import InvalidInput, Problem, Unavailable
+from mlgitops.core.names import Digest
+from mlgitops.ports.source import SourceCommit
+
+OUTPUT_BYTES: Final = 64_000
+TIMED_OUT: Final = 124
+_IGNORED: Final = (".git", ".mlgitops")
+
+
+class Checkout:
+    """Implements `ports.source.Source` over a folder."""
+
+    def __init__(self, directory: Path, commit: SourceCommit) -> None:
+        """Take a folder that holds the commit's tree."""
+        self._directory, self._commit = directory.resolve(), commit
+
+    @property
+    def commit(self) -> SourceCommit:
+        """Which commit it is."""
+        return self._commit
+
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+        return self._directory
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's content, None when there is none."""
+        file = self._directory / path
+        if not file.exists():
+            return None
+        return resolve_below(self._directory, file).read_bytes()
+
+    def files(self, paths: Sequence[str]) -> dict[str, Digest]:
+        """Return the digest of every file at or below `paths`, by its path from the root."""
+        missing = [path for path in paths if not (self._directory / path).exists()]
+        if missing:
+            mend = "commit it, or take it out of mlgitops.yaml"
+            raise InvalidInput([Problem(message="is declared and not in the commit", path=p, mend=mend) for p in missing])
+        return {name: file_digest(file) for path in paths for name, file in self._below(path)}
+
+    def _below(self, path: str) -> Iterator[tuple[str, Path]]:
+        start = resolve_below(self._directory, self._directory / path)
+        if start.is_file():
+            yield str(PurePosixPath(path)), start
+            return
+        for name, file in walk_files(start):
+            full = PurePosixPath(path) / name
+            if full.parts[0] not in _IGNORED:
+                yield str(full), file
+
+    def run(self, command: Sequence[str], timeout_seconds: float) -> tuple[int, str]:
+        """Run a command in the checkout with a clean environment; its whole process group ends with it."""
+        words = [sys.executable if command[0] in ("python", "python3") else command[0], *command[1:]]
+        with tempfile.TemporaryDirectory(prefix="mlgitops-test-") as home, tempfile.TemporaryFile() as output:
+            try:
+                process = subprocess.Popen(
+                    words,
+                    cwd=self._directory,
+                    env=_clean(home),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise Unavailable(f"command {words[0]}", error.strerror or str(error)) from error
+            code = _wait(process, timeout_seconds)
+            output.seek(max(0, output.tell() - OUTPUT_BYTES))
+            return code, output.read().decode(errors="replace")
+
+
+def _clean(home: str) -> dict[str, str]:
+    """Return an environment without credentials or anything else of the caller's."""
+    return {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "HOME": home,
+        "TMPDIR": home,
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+
+
+def _wait(process: "subprocess.Popen[bytes]", timeout_seconds: float) -> int:
+    try:
+        return process.wait(timeout_seconds)
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()

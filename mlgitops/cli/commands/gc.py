@@ -1,0 +1,34 @@
+"""`mlgitops gc`."""
+
+import click
+
+from mlgitops.app.collecting import collect
+from mlgitops.cli import options, render
+
+
+@click.command("gc")
+@click.option("--keep", type=click.IntRange(1), help="Newest releases kept per model; default: environments.yaml.")
+@options.places
+@options.output
+@options.dry_run
+def command(
+    keep: int | None,
+    home: str | None,
+    environment_repository: str | None,
+    output: str,
+    verbose: bool,
+    dry_run: bool,
+) -> None:
+    """Delete the models of old releases that no rollback can need.
+
+    Never the champion, a release being tried, or the last-good one of any environment.
+    """
+    del verbose
+    from mlgitops.local.wiring import world
+
+    settings, context = options.open_context(home, environment_repository)
+    garbage = collect(context, world(settings.home, context).store, keep=keep, dry_run=dry_run)
+    values = {"dryRun": dry_run, "deleted": [vars(one) for one in garbage]}
+    rows = [(one.model, one.release, one.uri, one.size_bytes) for one in garbage]
+    words = render.table(("model", "release", "artifact", "bytes"), rows) or "nothing to delete"
+    options.show(values, words, output)

@@ -1,0 +1,26 @@
+"""`mlgitops history`."""
+
+import click
+
+from mlgitops.app import reading
+from mlgitops.cli import options, render
+
+
+@click.command("history")
+@options.one_model
+@options.one_environment
+@options.places
+@options.output
+def command(
+    model: str | None,
+    environment: str | None,
+    home: str | None,
+    environment_repository: str | None,
+    output: str,
+    verbose: bool,
+) -> None:
+    """Show every release and rollout, and what happened to each."""
+    del verbose
+    _, context = options.open_context(home, environment_repository)
+    values = reading.history(context, options.chosen(context, model), environment)
+    options.show(values, render.history(values), output)

@@ -1,0 +1,67 @@
+"""`mlgitops lint`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from mlgitops.adapters.files import walk_files
+from mlgitops.cli import options
+from mlgitops.core.errors import InvalidInput, NotFound, Problem
+from mlgitops.core.loading import load_environments, load_model
+from mlgitops.core.manifest.lint.tree import lint_tree
+
+FILES: dict[str, Callable[[bytes, str], object]] = {"mlgitops.yaml": load_model, "environments.yaml": load_environments}
+
+
+@click.command("lint")
+@click.argument("paths", nargs=-1, type=click.Path())
+@options.output
+def command(paths: tuple[str, ...], output: str, verbose: bool) -> int:
+    """Check mlgitops.yaml, environments.yaml and manifests; name every problem with its place and mend.
+
+    PATHS are files, or folders: a model repository or a checkout of an environment repository. Default: here.
+    Exit code 3 when there is an error; warnings do not change it.
+    """
+    del verbose
+    problems = [one for path in paths or (".",) for one in _check(Path(path))]
+    errors = [one for one in problems if one.severity == "error"]
+    if errors:
+        raise InvalidInput(problems)
+    words = "\n".join(_words(one) for one in problems) or "no problems"
+    values = {"problems": [{k: v for k, v in vars(one).items() if v is not None} for one in problems]}
+    options.show(values, words, output)
+    return 0
+
+
+def _words(problem: Problem) -> str:
+    mend = f"\n  mend: {problem.mend}" if problem.mend else ""
+    return f"{problem.severity.capitalize()}: {problem}{mend}"
+
+
+def _check(path: Path) -> list[Problem]:
+    if not path.exists():
+        raise NotFound("file", str(path))
+    if path.is_file():
+        return _file(path)
+    found = [one for name in FILES if (path / name).is_file() for one in _file(path / name)]
+    if (path / "environments").is_dir():
+        names = {name: file for name, file in walk_files(path / "environments")}
+        known = {f"environments/{name}": file for name, file in names.items()}
+        if (path / "environments.yaml").is_file():
+            known["environments.yaml"] = path / "environments.yaml"
+        found += lint_tree(lambda name: known[name].read_bytes() if name in known else None, known)
+    elif not found and not any((path / name).is_file() for name in FILES):
+        raise NotFound("mlgitops.yaml or environments.yaml in", str(path))
+    return found
+
+
+def _file(path: Path) -> list[Problem]:
+    check = FILES.get(path.name)
+    if check is None:
+        raise NotFound("check for a file named", path.name, tuple(FILES))
+    try:
+        check(path.read_bytes(), str(path))
+    except InvalidInput as error:
+        return list(error.problems)
+    return []

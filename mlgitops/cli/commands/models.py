@@ -1,0 +1,67 @@
+"""`mlgitops models`."""
+
+import click
+
+from mlgitops.app import cards, reading
+from mlgitops.app.context import look
+from mlgitops.app.deciding import environment_of, find_release
+from mlgitops.cli import options, render
+
+
+@click.group("models", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """List the models, show one release, write its model card.
+
+    The registry is the ledger: aliases are derived from what serves, and nothing else is deployed from.
+    """
+
+
+@command.command("list")
+@options.places
+@options.output
+def list_(home: str | None, environment_repository: str | None, output: str, verbose: bool) -> None:
+    """List every release of every model, with its aliases and metrics."""
+    del verbose
+    _, context = options.open_context(home, environment_repository)
+    values = reading.models(context)
+    options.show(values, render.models(values), output)
+
+
+@command.command("show")
+@click.argument("release")
+@options.one_model
+@options.one_environment
+@options.places
+@options.output
+def show(
+    release: str,
+    model: str | None,
+    environment: str | None,
+    home: str | None,
+    environment_repository: str | None,
+    output: str,
+    verbose: bool,
+) -> None:
+    """Show where RELEASE came from and what was decided about it."""
+    del verbose
+    _, context = options.open_context(home, environment_repository)
+    name = options.chosen(context, model)
+    values = reading.trace(context, name, environment, {"release": release})
+    options.show(values, render.trace(values), output)
+
+
+@command.command("card")
+@click.argument("release")
+@options.one_model
+@options.one_environment
+@options.places
+def card(
+    release: str, model: str | None, environment: str | None, home: str | None, environment_repository: str | None
+) -> None:
+    """Print the model card of RELEASE: metrics, data, lineage and decisions, in Markdown."""
+    _, context = options.open_context(home, environment_repository)
+    name = options.chosen(context, model)
+    view = look(context)
+    unit = environment_of(view, environment, name)
+    found = find_release(view, name, release)
+    options.show({}, cards.card(view, unit.name, name, found.name), "text")

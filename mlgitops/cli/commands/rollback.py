@@ -1,0 +1,36 @@
+"""`mlgitops rollback`."""
+
+import click
+
+from mlgitops.app import deciding
+from mlgitops.cli import options
+
+
+@click.command("rollback")
+@click.option("--reason", default="", help="Why; kept with the rollback.")
+@options.one_model
+@options.one_environment
+@options.places
+@options.output
+@options.dry_run
+def command(
+    reason: str,
+    model: str | None,
+    environment: str | None,
+    home: str | None,
+    environment_repository: str | None,
+    output: str,
+    verbose: bool,
+    dry_run: bool,
+) -> None:
+    """Return all traffic to what served before, by a commit, at once and without gates.
+
+    An open rollout goes back to the champion; otherwise production goes back to the newest earlier release that passed
+    probation and was never rolled back. Automation is on hold afterwards, until `mlgitops resume`.
+    """
+    del verbose
+    settings, context = options.open_context(home, environment_repository)
+    name = options.chosen(context, model)
+    answer = deciding.rollback(context, name, environment, reason=reason, dry_run=dry_run)
+    options.nudge(settings)
+    options.show(answer.values, answer.words, output)

@@ -1,0 +1,48 @@
+"""`mlgitops trace`."""
+
+from pathlib import Path
+
+import click
+
+from mlgitops.app import reading
+from mlgitops.cli import options, render
+from mlgitops.core.errors import InvalidInput
+from mlgitops.core.names import RELEASE_LENGTH
+
+
+@click.command("trace")
+@click.argument("request_id")
+@options.one_model
+@options.one_environment
+@options.places
+@options.output
+def command(
+    request_id: str,
+    model: str | None,
+    environment: str | None,
+    home: str | None,
+    environment_repository: str | None,
+    output: str,
+    verbose: bool,
+) -> None:
+    """Follow one production answer back to commit, data, image, metrics and decisions.
+
+    REQUEST_ID is the X-Request-Id of an answer, or the release that its X-Mlgitops-Release names.
+    """
+    del verbose
+    settings, context = options.open_context(home, environment_repository)
+    name = options.chosen(context, model)
+    served = _served(settings.home, environment or "production", name, request_id)
+    values = reading.trace(context, name, environment, served)
+    options.show(values, render.trace(values), output)
+
+
+def _served(home: Path | None, environment: str, model: str, request_id: str) -> dict[str, object]:
+    from mlgitops.adapters.serving.embedded import EmbeddedServing
+    from mlgitops.local.wiring import SERVING
+
+    if len(request_id) == RELEASE_LENGTH and all(one in "0123456789abcdef" for one in request_id):
+        return {"release": request_id}
+    if home is None:
+        raise InvalidInput("requests are remembered by an engine, and there is none here; name a release instead")
+    return {"id": request_id} | dict(EmbeddedServing(home / SERVING).trace(environment, model, request_id))

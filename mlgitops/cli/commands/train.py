@@ -1,0 +1,70 @@
+"""`mlgitops train`."""
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from mlgitops.cli import options
+from mlgitops.cli.settings import person
+from mlgitops.core.errors import NotFound
+
+
+@click.command("train")
+@click.option("--repository", default=".", metavar="PATH", help="The model repository; default: here.")
+@click.option("--revision", metavar="COMMIT", help="The pushed commit; default: HEAD.")
+@click.option("--attempt", type=click.IntRange(1), default=1, help="More than 1 trains the same release again.")
+@options.places
+@options.output
+@options.dry_run
+def command(
+    repository: str,
+    revision: str | None,
+    attempt: int,
+    home: str | None,
+    environment_repository: str | None,
+    output: str,
+    verbose: bool,
+    dry_run: bool,
+) -> None:
+    """Make a release of a pushed commit: run its tests, store its data, build its image, submit it.
+
+    The same code, data and specification are the same release: it is recognised, and nothing is trained again.
+    Reconcile takes it from there.
+    """
+    del verbose
+    from mlgitops.adapters.builder.embedded import EmbeddedBuilder
+    from mlgitops.adapters.store.folder import FolderStore
+    from mlgitops.app.submitting import Workshop, submit
+    from mlgitops.cli.observer import Lines
+    from mlgitops.local import wiring
+    from mlgitops.local.source import checkout, resolve
+
+    settings, _ = options.open_context(home, environment_repository)
+    if settings.home is None:
+        raise NotFound("engine", "local")
+    context = wiring.context(settings.location, settings.cache, person(), Lines())
+    folder, commit = resolve(Path(repository), revision)
+    with tempfile.TemporaryDirectory(prefix="mlgitops-source-") as target:
+        workshop = Workshop(
+            source=checkout(folder, commit, Path(target) / "source"),
+            builder=EmbeddedBuilder(settings.home / wiring.REGISTRY),
+            store=FolderStore(settings.home / wiring.STORE, wiring.CLAIM),
+        )
+        result = submit(context, workshop, attempt=attempt, dry_run=dry_run)
+    options.nudge(settings)
+    release = result.release
+    cause = ", ".join(release.submission.cause)
+    words = (
+        f"release {release.name} submitted (cause: {cause})"
+        if result.new
+        else f"recognised as release {release.name} ({release.phase}): nothing to train"
+    )
+    values = {
+        "release": release.name,
+        "identity": str(release.identity),
+        "new": result.new,
+        "cause": list(release.submission.cause),
+        "phase": str(release.phase),
+    }
+    options.show(values, words, output)

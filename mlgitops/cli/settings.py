@@ -1,0 +1,77 @@
+"""What the command line is told by flags, environment variables and the folder it runs in; read once."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mlgitops.core.errors import InvalidInput
+from mlgitops.ports.repository import Person
+
+HOME_FOLDER: Final = ".mlgitops"
+"""Where the embedded engine of a model repository keeps everything."""
+ENVIRONMENT_REPOSITORY: Final = "environment.git"
+MODEL_REPOSITORY: Final = "model.git"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Where things are."""
+
+    home: Path | None
+    """Folder of the embedded engine; None where there is none."""
+    location: str
+    """The environment repository."""
+    directory: Path
+    """Where the command runs."""
+    cache: Path
+    """Clones of repositories behind a server."""
+
+
+def read_settings(home: str | None, location: str | None) -> Settings:
+    """Find the engine's folder and the environment repository.
+
+    Args:
+        home: `--home`; else `MLGITOPS_HOME`; else the nearest `.mlgitops` folder upwards.
+        location: `--environment-repository`; else `MLGITOPS_ENVIRONMENT_REPOSITORY`; else the engine's own.
+
+    Raises:
+        InvalidInput: There is neither.
+    """
+    directory = Path.cwd()
+    told = home or os.environ.get("MLGITOPS_HOME")
+    folder = Path(told).resolve() if told else find_home(directory)
+    where = location or os.environ.get("MLGITOPS_ENVIRONMENT_REPOSITORY")
+    if not where:
+        if folder is None or not (folder / ENVIRONMENT_REPOSITORY).exists():
+            raise InvalidInput(
+                "no environment repository is known here: run `mlgitops local up` in a model repository, "
+                "or name one with --environment-repository or MLGITOPS_ENVIRONMENT_REPOSITORY"
+            )
+        where = str(folder / ENVIRONMENT_REPOSITORY)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Settings(home=folder, location=where, directory=directory, cache=caches / "mlgitops")
+
+
+def find_home(directory: Path) -> Path | None:
+    """Return the nearest engine folder at or above `directory`."""
+    for one in (directory, *directory.parents):
+        if (one / HOME_FOLDER / ENVIRONMENT_REPOSITORY).exists():
+            return one / HOME_FOLDER
+    return None
+
+
+def person() -> Person:
+    """Return who runs the command, as git knows them."""
+    name = os.environ.get("GIT_AUTHOR_NAME") or _git("user.name") or os.environ.get("USER") or "mlgitops"
+    email = os.environ.get("GIT_AUTHOR_EMAIL") or _git("user.email") or f"{name.split()[0].lower()}@localhost"
+    return Person(name=name, email=email)
+
+
+def _git(key: str) -> str:
+    try:
+        done = subprocess.run(["git", "config", key], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,75 @@
+"""The one place that picks implementations."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from mlgitops.adapters.clock import SystemClock
+from mlgitops.adapters.repository.git import open_repository
+from mlgitops.app.context import Context, World
+from mlgitops.core.errors import NotFound, Unavailable
+from mlgitops.ports.observer import Observer, Silent
+from mlgitops.ports.repository import Person
+
+TOOL: Final = Person(name="mlgitops", email="mlgitops@localhost")
+"""Who commits what nobody in particular decided."""
+CLAIM: Final = "mlgitops-store"
+"""Volume claim of the embedded engine."""
+STORE, REGISTRY, CLUSTER, SERVING = "store", "registry", "cluster", "serving"
+METRICS, EVALUATIONS, IMAGES = "metrics", "evaluations", "images"
+
+
+def context(location: str, cache: Path, person: Person, observer: Observer | None = None) -> Context:
+    """Return the outside world without an engine: the environment repository is enough for most commands."""
+    return Context(
+        repository=open_repository(location, identity=TOOL, cache=cache),
+        clock=SystemClock(),
+        person=person,
+        sleep=time.sleep,
+        observer=observer or Silent(),
+    )
+
+
+def world(home: Path | None, basis: Context) -> World:
+    """Return the outside world with the embedded engine of `home`.
+
+    Raises:
+        NotFound: There is no engine here.
+    """
+    if home is None:
+        raise NotFound("engine", "local")
+    from mlgitops.adapters.cluster.embedded import EmbeddedCluster
+    from mlgitops.adapters.evaluator.embedded import EmbeddedEvaluator
+    from mlgitops.adapters.metrics.embedded import EmbeddedMetrics
+    from mlgitops.adapters.serving.embedded import EmbeddedServing
+    from mlgitops.adapters.store.folder import FolderStore
+
+    store = FolderStore(home / STORE, CLAIM)
+    return World(
+        repository=basis.repository,
+        clock=basis.clock,
+        person=basis.person,
+        sleep=basis.sleep,
+        observer=basis.observer,
+        cluster=EmbeddedCluster(home / CLUSTER),
+        serving=EmbeddedServing(home / SERVING),
+        metrics=EmbeddedMetrics(home / METRICS),
+        store=store,
+        evaluator=EmbeddedEvaluator(home / EVALUATIONS, store.path),
+    )
+
+
+def wait_for(what: str, ready: Callable[[], bool], seconds: float) -> None:
+    """Wait until `ready` says so.
+
+    Raises:
+        Unavailable: It did not within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise Unavailable(what, f"nothing after {seconds:g} s")
+        time.sleep(0.1)
+
+
