@@ -54,7 +54,6 @@ def environment(home: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "CUDA_VISIBLE_DEVICES": "-1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
 

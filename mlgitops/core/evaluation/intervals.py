@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 RESAMPLES: Final = 2000
 FEWEST_RESAMPLES: Final = 400
-_DRAWS: Final = 40_000_000
-"""Bound on resamples × examples: about a second. Above 20,000 examples there are fewer resamples."""
+_DRAWS: Final = 20_000_000
+"""Bound on resamples × examples: about a second. Above 10,000 examples there are fewer resamples."""
 _CHUNK: Final = 4_000_000
 WILSON: Final = "wilson"
 NEWCOMBE: Final = "newcombe-paired"
