@@ -84,15 +84,19 @@ def _config(layout: Layout, manifest: Mapping[str, Any]) -> dict[str, Any]:
     digest, _ = _descriptor(manifest.get("config"), CONFIG_TYPE)
     config = layout.document(digest)
     settings = config.get("config")
-    words: list[Any] = []
-    if isinstance(settings, dict):
-        words = [*(settings.get("Entrypoint") or ()), *(settings.get("Env") or ()), settings.get("WorkingDir") or "/"]
-    if not isinstance(settings, dict) or not all(isinstance(word, str) and "\0" not in word for word in words):
+    lists = [settings.get(key) or [] for key in ("Entrypoint", "Env")] if isinstance(settings, dict) else [None]
+    if not isinstance(settings, dict) or not all(
+        _is_words(one) for one in (*lists, [settings.get("WorkingDir") or "/"])
+    ):
         raise InvalidInput(f"image configuration {digest.short} is malformed")
     working_directory = PurePosixPath(settings.get("WorkingDir") or "/")
     if not working_directory.is_absolute() or ".." in working_directory.parts:
         raise InvalidInput(f"image configuration {digest.short} has a working directory that leaves the image")
     return config
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) and "\0" not in word for word in value)
 
 
 def _descriptor(value: Any, media_type: str) -> tuple[Digest, int]:

@@ -164,9 +164,9 @@ class FolderStore:
     def _publish(self, incoming: Path, target: Path, digest: Digest) -> None:
         """Move a complete copy to its place, or check what stands there already."""
         while True:
-            target.parent.mkdir(parents=True, exist_ok=True)
             if not target.parent.resolve().is_relative_to(self._root.resolve()):
-                raise InvalidInput(f"{target.parent.name} is a link that leads out of the store")
+                raise InvalidInput(f"{target.parent.relative_to(self._root)} is a link that leads out of the store")
+            target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 incoming.rename(target)
             except OSError as error:
