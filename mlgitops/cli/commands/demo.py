@@ -1,0 +1,26 @@
+"""`mlgitops demo`."""
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@click.command("demo")
+@click.option("--directory", default="demo-run", metavar="PATH", help="Where everything is made; default: demo-run.")
+def command(directory: str) -> None:
+    """Run the whole loop on this machine, on handwritten digits: about six minutes on two cores.
+
+    Six pushes and a few commands lead through a first release, a better model, a worse one, a skew that only users can
+    see, a revert and new data; then rollback, resume, promotion by force, and a revert on main. Needs no network.
+    An earlier run in the same folder is taken away first.
+    """
+    from mlgitops.demo.run import run
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    run(Path(directory).resolve(), sys.stdout)

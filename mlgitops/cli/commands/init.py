@@ -1,0 +1,47 @@
+"""`mlgitops init`."""
+
+from pathlib import Path
+
+import click
+
+from mlgitops.app.initialise import initialise_model
+from mlgitops.cli import options
+
+
+@click.command("init")
+@click.argument("directory", default=".")
+@click.option("--name", help="The model's name; default: the folder's.")
+@click.option("--script", metavar="PATH", help="Training script; default: found where it is unambiguous.")
+@click.option("--notebook", metavar="PATH", help="Training notebook instead; converted at every build.")
+@click.option("--data", metavar="PATH", help="File or folder that is trained on.")
+@click.option("--evaluation", metavar="PATH", help="Evaluation set, an .npz file.")
+@options.output
+@options.dry_run
+def command(
+    directory: str,
+    name: str | None,
+    script: str | None,
+    notebook: str | None,
+    data: str | None,
+    evaluation: str | None,
+    output: str,
+    verbose: bool,
+    dry_run: bool,
+) -> None:
+    """Make a folder with a training script or notebook a model repository that mlgitops can release.
+
+    Writes mlgitops.yaml and, where they are missing, a lock of requirements; never over a file that is there.
+    """
+    del verbose
+    files = initialise_model(
+        Path(directory),
+        name=name,
+        script=script,
+        notebook=notebook,
+        data=data,
+        evaluation=evaluation,
+        dry_run=dry_run,
+    )
+    verb = "would write" if dry_run else "wrote"
+    words = "\n".join(f"{verb} {path}" for path in files)
+    options.show({"files": sorted(files), "dryRun": dry_run}, words, output)
