@@ -46,7 +46,7 @@ def convert(data: bytes, path: str) -> str:
         problems.append(Problem(message=message, path=path, mend=f"add a code cell without the tag `{SKIP_TAG}`"))
     if problems:
         raise InvalidInput(problems)
-    title = PurePosixPath(path).name
+    title = "".join(one if one.isprintable() else "?" for one in PurePosixPath(path).name)  # it stays one comment
     script = "\n\n".join((f"# Converted from {title} at the build; edit the notebook.", *blocks)) + "\n"
     if (fault := _syntax_fault(script)) is not None:
         mend = "put `from __future__` imports into the first code cell"

@@ -102,10 +102,10 @@ def parse_lock(data: bytes, path: str, problems: list[Problem]) -> list[Locked]:
         if item is None:
             continue
         other = locked.get(item.name)
-        if item.applies and other is not None and not _same_version(item.version, other.version):
+        if item.applies and other is not None and other.applies and not _same_version(item.version, other.version):
             message = f"{item.name} is locked at {other.version} in line {other.line} and at {item.version} here"
             problems.append(Problem(message=message, path=path, line=number, mend="keep one of the two lines"))
-        elif item.applies or other is None:
+        elif other is None or not other.applies:
             locked[item.name] = item
     return list(locked.values())
 
