@@ -107,10 +107,10 @@ class ServedLog:
         self, request_id: str, key: SeriesKey, outcome: str, seconds: float, predicted: list[Prediction] | None
     ) -> None:
         """Count one request and remember it. A repeated id is counted, and what its first request got stays."""
-        entry = Served(key=key, at=self._now(), outcome=outcome, seconds=seconds, predicted=predicted)
-        self._add(request_id, entry)
-        line = ["s", round(entry.at, 3), request_id, self._number(key), outcome, round(seconds, 6), predicted]
-        self._write(line)
+        # Rounded before it is counted, so that reading the line back counts into the same bucket.
+        at, seconds = round(self._now(), 3), round(seconds, 6)
+        self._add(request_id, Served(key=key, at=at, outcome=outcome, seconds=seconds, predicted=predicted))
+        self._write(["s", at, request_id, self._number(key), outcome, seconds, predicted])
 
     def label(
         self, environment: str, model: str, request_id: str, label: Sequence[Prediction], tolerance: float | None

@@ -73,14 +73,15 @@ class Runner:
         self._predictor = predictor
         self._timeout_seconds = timeout_seconds
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
-        self._recent_seconds = 1.0
-        """Slowest recent answer, decaying; the first request is assumed slow."""
+        self._recent_seconds: float | None = None
+        """Moving mean of the model's answers; None before the first, which is assumed slow."""
         self._waiting = 0
 
     async def run(self, arrays: Arrays) -> Arrays:
         """Return the model's outputs, or raise `ModelError` or the HTTP error of an overloaded server."""
         rows = max((array.shape[0] for array in arrays.values() if array.ndim), default=1)
-        if self._recent_seconds < INLINE_SECONDS and rows <= INLINE_ROWS and not self._waiting:
+        fast = self._recent_seconds is not None and self._recent_seconds < INLINE_SECONDS
+        if fast and rows <= INLINE_ROWS and not self._waiting:
             return self._call(arrays)
         if self._waiting >= WAITING_LIMIT:
             raise web.HTTPServiceUnavailable(text="too many requests wait for the model")
@@ -103,7 +104,9 @@ class Runner:
             # The model is user code: whatever it raises is its fault, and the server goes on.
             raise ModelError(f"{type(error).__name__}: {error}"[:300]) from error
         finally:
-            self._recent_seconds = max(time.perf_counter() - started, self._recent_seconds * 0.9)
+            seconds = time.perf_counter() - started
+            former = seconds if self._recent_seconds is None else self._recent_seconds
+            self._recent_seconds = 0.8 * former + 0.2 * seconds
 
 
 class ModelServer:

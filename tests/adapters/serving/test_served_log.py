@@ -1,0 +1,143 @@
+"""The log of served requests: counts that survive, requests that are bounded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mlgitops.adapters.serving.exposition import ServedCollector
+from mlgitops.adapters.serving.served import Limits, SeriesKey, ServedLog
+
+KEY = SeriesKey("production", "digits", "4-1", "canary", "bbbbbbbbbbbb", "sha256:" + "0" * 64)
+OTHER = KEY._replace(cohort="4-2")
+
+
+class Time:
+    """A time that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 1_796_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def view(log: ServedLog) -> dict[SeriesKey, tuple]:
+    return {
+        key: (tuple(one.outcomes), tuple(one.buckets), round(one.seconds, 6), one.labelled, one.incorrect)
+        for key, one in log.series.items()
+    }
+
+
+def fill(log: ServedLog, count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
+        outcome = "failed" if number % 7 == 0 else "ok"
+        key = KEY if number % 2 else OTHER
+        log.served(f"r{number}", key, outcome, 0.0004 * number, [number % 3] if outcome == "ok" else None)
+        if number % 3 == 0:
+            log.label("production", "digits", f"r{number}", [0], None)
+
+
+def test_a_log_read_back_has_the_same_counts_and_requests(tmp_path: Path) -> None:
+    """Closing and opening again, at any time and over several segments, changes no count."""
+    limits = Limits(segment_lines=40, kept_segments=3)
+    log = ServedLog(tmp_path, limits=limits)
+    for start in range(0, 200, 20):
+        fill(log, 20, start)
+        epoch, before = log.epoch, view(log)
+        log.close()
+        log = ServedLog(tmp_path, limits=limits)
+        assert (log.epoch, view(log)) == (epoch, before)
+    assert log.find("production", "digits", "r199") is not None
+    assert log.label("production", "digits", "r198", [0], None) == "repeated"
+    assert len(list(tmp_path.iterdir())) <= 3
+
+
+def test_a_torn_last_line_is_cut(tmp_path: Path) -> None:
+    """What a killed process wrote in part is dropped, and what follows is read."""
+    log = ServedLog(tmp_path)
+    fill(log, 10)
+    before = view(log)
+    log.close()
+    [file] = tmp_path.iterdir()
+    with file.open("ab") as stream:
+        stream.write(b'["s",179600')
+    log = ServedLog(tmp_path)
+    assert view(log) == before
+    fill(log, 10, 10)
+    after = view(log)
+    log.close()
+    assert view(ServedLog(tmp_path)) == after
+
+
+def test_lost_files_start_a_new_epoch(tmp_path: Path) -> None:
+    """Counts that start again from nothing say so by their epoch."""
+    log = ServedLog(tmp_path)
+    epoch = log.epoch
+    log.close()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert ServedLog(tmp_path).epoch != epoch
+
+
+def test_memory_is_bounded_and_forgotten_requests_take_no_label(tmp_path: Path) -> None:
+    """At most so many requests are kept; the oldest are forgotten first."""
+    log = ServedLog(tmp_path, limits=Limits(requests=10))
+    fill(log, 25, 1)
+    assert log.find("production", "digits", "r15") is None
+    assert log.label("production", "digits", "r2", [0], None) == "unknown"
+    assert log.find("production", "digits", "r16") is not None
+
+
+def test_a_label_that_is_too_late_is_told(tmp_path: Path) -> None:
+    """A label after the age limit counts nothing."""
+    time = Time()
+    log = ServedLog(tmp_path, limits=Limits(age_seconds=60), now=time)
+    log.served("one", KEY, "ok", 0.01, [1])
+    time.now += 61
+    assert log.label("production", "digits", "one", [1], None) == "late"
+    assert log.series[KEY].labelled == 0
+
+
+def test_old_counts_are_dropped_only_when_their_step_is_over(tmp_path: Path) -> None:
+    """Counts of a cohort in force stay however long nothing happens; others go when no label can come any more."""
+    time = Time()
+    log = ServedLog(tmp_path, limits=Limits(age_seconds=60), now=time)
+    log.served("one", KEY, "ok", 0.01, [1])
+    log.served("two", OTHER, "ok", 0.01, [1])
+    log.in_force = frozenset({OTHER[:3]})
+    time.now += 61
+    assert [key for key, _ in log.current()] == [OTHER]
+
+
+def test_a_full_disk_does_not_stop_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the log cannot be written, requests are counted all the same and the errors are told."""
+    log = ServedLog(tmp_path)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mlgitops.adapters.serving.served.os.write", full)
+    log.served("one", KEY, "ok", 0.01, [1])
+    assert log.series[KEY].outcomes == [1, 0, 0]
+    assert log.write_errors > 0
+
+
+def test_the_log_holds_no_request_bodies(tmp_path: Path) -> None:
+    """Only ids, outcomes and predictions are written, one JSON line each, readable by the owner only."""
+    log = ServedLog(tmp_path)
+    log.served("one", KEY, "ok", 0.01, [1])
+    [file] = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line[0] for line in lines] == ["h", "k", "s"]
+
+
+def test_the_histogram_counts_every_request_once(tmp_path: Path) -> None:
+    """Buckets are cumulative and end at the number of requests of all outcomes."""
+    log = ServedLog(tmp_path)
+    for seconds in (0.0005, 0.001, 0.0011, 0.4, 99.0):
+        log.served(str(seconds), KEY, "failed" if seconds > 10 else "ok", seconds, None)
+    family = next(one for one in ServedCollector(log).collect() if one.name == "mlgitops_request_seconds")
+    buckets = {one.labels["le"]: one.value for one in family.samples if one.name.endswith("_bucket")}
+    assert (buckets["0.001"], buckets["0.0015"], buckets["0.4"], buckets["10.0"], buckets["+Inf"]) == (2, 3, 4, 4, 5)
