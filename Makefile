@@ -1,0 +1,43 @@
+# One target per thing a person does. `make demo` and `make test` set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+TENSORFLOW ?= tensorflow-cpu
+
+.PHONY: demo test test-long lint types imports docs check clean
+
+demo: $(STAMP) ## the whole loop on this machine, about six minutes
+	$(BIN)/mlgitops demo
+
+test: $(STAMP) ## every test that needs no absent service
+	$(BIN)/python -m pytest -m "not long"
+
+test-long: $(STAMP) ## what exceeds the time of `make test`
+	$(BIN)/python -m pytest -m long
+
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(STAMP) ## one direction of imports
+	$(BIN)/lint-imports
+
+docs: $(STAMP) ## write the reference anew from schemas and commands
+	$(BIN)/python docs/generate.py
+
+check: lint types imports ## all that reads code only
+
+clean: ## what the targets made
+	rm -rf $(VENV) demo-run
+
+# Installing is done once for each state of the lock; uv does in seconds what pip does in minutes.
+$(STAMP): pyproject.toml requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.8,<1"
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip sync --quiet requirements-dev.txt
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
+	touch $(STAMP)
