@@ -64,6 +64,8 @@ class _Loop:
     metrics: Mapping[str, PerExample]
     steps: dict[str, Any] = field(default_factory=dict)
     """The compiled steps, by `train` and `validate`: compiled once, not once per epoch."""
+    batches: dict[str, Any] = field(default_factory=dict)
+    """The iterators over all epochs' batches, likewise."""
 
 
 def fit(
@@ -112,7 +114,7 @@ def fit(
         started = time.monotonic()
         values = _run_epoch(loop, "train", train, epoch)
         if validation is not None:
-            measured = _run_epoch(loop, "validate", validation, 0)
+            measured = _run_epoch(loop, "validate", validation, epoch)
             values |= {f"val_{name}": value for name, value in measured.items()}
         entry = {"epoch": epoch + 1, **values, "seconds": round(time.monotonic() - started, 3)}
         history.append(entry)
@@ -214,19 +216,13 @@ def call(model: Any, features: Any, *, training: bool) -> Any:
 
 
 def _run_epoch(loop: _Loop, kind: str, given: Input, epoch: int) -> dict[str, float]:
-    """Take all steps of one epoch; return the means over its examples."""
-    replicas = loop.group.num_replicas_in_sync
-
-    def share(context: Any) -> Any:
-        part = Share(epoch=epoch, index=context.input_pipeline_id, workers=context.num_input_pipelines)
-        return given.dataset(part, replicas)
-
+    """Take all steps of the next epoch; return the means over its examples."""
     if kind not in loop.steps:
         loop.steps[kind] = _compile(loop, training=kind == "train")
-    step, sums = loop.steps[kind], None
+        loop.batches[kind] = _batches(loop.group, given, epoch)
+    step, batches, sums = loop.steps[kind], loop.batches[kind], None
     workers = loop.own.workers if loop.own.distributed else 1
-    total = given.steps(workers, replicas)
-    batches = iter(loop.group.distribute_datasets_from_function(share))
+    total = given.steps(workers, loop.group.num_replicas_in_sync)
     for number in range(1, total + 1):
         added = step(batches)
         sums = added if sums is None else sums + added
@@ -235,6 +231,15 @@ def _run_epoch(loop: _Loop, kind: str, given: Input, epoch: int) -> dict[str, fl
     assert sums is not None
     weight, *rest = (float(value) for value in sums.numpy())
     return {name: float(f"{value / weight:.6g}") for name, value in zip(("loss", *loop.metrics), rest, strict=True)}
+
+
+def _batches(group: Any, given: Input, first: int) -> Any:
+    """Return an iterator over this worker's batches of all epochs from `first` on."""
+
+    def share(context: Any) -> Any:
+        return given.epochs(first, context.input_pipeline_id, context.num_input_pipelines, group.num_replicas_in_sync)
+
+    return iter(group.distribute_datasets_from_function(share))
 
 
 def _check_finite(sums: Sequence[float], epoch: int, step: int) -> None:

@@ -15,6 +15,7 @@ from mlgitops.core.errors import InvalidInput, NotFound
 _LENGTH_BYTES: Final = 8
 _CHECKSUM_BYTES: Final = 4
 _RECORD_PATTERNS: Final = ("*.tfrecord", "*.tfrecords", "*.tfrecord-*", "*.tfrecord.gz")
+MANY_EPOCHS: Final = 1 << 40
 Shape = Sequence[int]
 
 
@@ -22,8 +23,8 @@ Shape = Sequence[int]
 class Share:
     """One worker's part of one epoch."""
 
-    epoch: int
-    """Counted from 0; a shuffled input has another order in each."""
+    epoch: Any
+    """Counted from 0, an int or an int64 tensor; a shuffled input has another order in each."""
     index: int
     """Which worker."""
     workers: int
@@ -71,7 +72,19 @@ class Input:
             return (*pair, tf.cast(number < own, tf.float32))
 
         dataset = self.source(share).repeat().enumerate().map(weigh, num_parallel_calls=1).take(total)
-        return dataset.batch(size, drop_remainder=True).prefetch(2)
+        return dataset.batch(size, drop_remainder=True)
+
+    def epochs(self, first: int, index: int, workers: int, replicas: int) -> Any:
+        """Return one worker's batches of all epochs from `first` on, one after the other, without an end.
+
+        One iterator for the whole training: making one takes longer than an epoch of a small data set.
+        """
+        import tensorflow as tf
+
+        def one(epoch: Any) -> Any:
+            return self.dataset(Share(epoch=epoch, index=index, workers=workers), replicas)
+
+        return tf.data.Dataset.range(first, MANY_EPOCHS).flat_map(one).prefetch(2)
 
 
 def arrays(x: Any, y: Any, *, batch_size: int = 64, seed: int = 0, shuffle: bool = True) -> Input:
@@ -96,16 +109,21 @@ def arrays(x: Any, y: Any, *, batch_size: int = 64, seed: int = 0, shuffle: bool
     if len(lengths) > 1:
         raise InvalidInput(f"features and labels have different numbers of examples: {sorted(lengths)}")
     examples = lengths.pop()
+    held: list[Any] = []  # the arrays as tensors, made when the strategy stands
 
     def source(share: Share) -> Any:
         import tensorflow as tf
 
-        generator = np.random.default_rng([seed, share.epoch])
-        order = generator.permutation(examples) if shuffle else np.arange(examples)
-        own = order[share.index :: share.workers]
-        held = tf.nest.map_structure(tf.constant, (features, labels))
-        indices = tf.data.Dataset.from_tensor_slices(own if len(own) else order[:1])
-        return indices.map(lambda index: tf.nest.map_structure(lambda one: tf.gather(one, index), held))
+        order = tf.range(examples)
+        if shuffle:
+            keys = tf.random.stateless_uniform([examples], [tf.cast(seed, tf.int64), tf.cast(share.epoch, tf.int64)])
+            order = tf.argsort(keys, stable=True)
+        own = order[share.index :: share.workers] if share.index < examples else order[:1]
+        if not held:
+            with tf.init_scope():
+                held.append(tf.nest.map_structure(tf.constant, (features, labels)))
+        indices = tf.data.Dataset.from_tensor_slices(own)
+        return indices.map(lambda index: tf.nest.map_structure(lambda one: tf.gather(one, index), held[0]))
 
     return Input(examples=examples, batch_size=batch_size, source=source)
 
