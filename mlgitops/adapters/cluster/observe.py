@@ -49,7 +49,8 @@ def _unfinished(record: Record) -> tuple[JobPhase, str, str]:
     if record.create_error:
         return JobPhase.PENDING, "FailedCreatePod", record.create_error
     stuck = next((pod for pod in record.pods if not pod.active and pod.phase == "Running"), None)
-    waits = [pod for pod in record.pods if pod.view().phase == "Pending"]
+    waits = [pod for pod in record.pods if pod.phase == "Pending"]
+    waits.sort(key=lambda pod: pod.waiting[0] == "ContainerCreating")  # what is stuck before what only takes its time
     if waits:
         reason, message = waits[0].waiting
         return JobPhase.PENDING, reason, f"{waits[0].pod.name} {message or 'is being created'}"

@@ -17,6 +17,13 @@ def report(text):
     return f"import os; open(os.environ['MLGITOPS_TERMINATION_LOG'], 'w').write({text!r})"
 
 
+GATED = """
+import json, os, time
+while not os.path.exists(json.loads(os.environ["MLGITOPS_MOUNTS"])["store"] + "/gate"):
+    time.sleep(0.02)
+"""
+
+
 def exit_once(code):
     """Return a program that ends with a code at its first run, and well at its second."""
     return f"""
@@ -61,11 +68,13 @@ def test_all_workers_must_end_when_the_policy_says_so(engine, replica, tfjob):
 def test_the_chief_decides(engine, replica, tfjob, role):
     """With a chief or master the job succeeds when that does, and its report is the job's result."""
     roles = {
-        role: replica(engine.image(report('{"metrics": {"accuracy": 0.9}}'))),
+        role: replica(engine.image(GATED + report('{"metrics": {"accuracy": 0.9}}'))),
         "Worker": replica(engine.image(SLEEP)),
         "PS": replica(engine.image(SLEEP)),
     }
     engine.apply(tfjob(roles, runPolicy={"cleanPodPolicy": "Running"}))
+    engine.wait(lambda: engine.job().phase is JobPhase.RUNNING)
+    (engine.store / "gate").touch()
     seen = engine.finish()
     assert seen.phase is JobPhase.SUCCEEDED
     assert seen.result == {"metrics": {"accuracy": 0.9}}
@@ -75,7 +84,9 @@ def test_the_chief_decides(engine, replica, tfjob, role):
 
 def test_parameter_servers_run_on_when_nothing_cleans_them(engine, replica, tfjob):
     """With cleanPodPolicy None, the default, a parameter server outlives a successful job until the job is removed."""
-    engine.apply(tfjob({"Chief": replica(engine.image("")), "PS": replica(engine.image(SLEEP))}))
+    engine.apply(tfjob({"Chief": replica(engine.image(GATED)), "PS": replica(engine.image(SLEEP))}))
+    engine.wait(lambda: engine.job().phase is JobPhase.RUNNING)
+    (engine.store / "gate").touch()
     assert engine.finish().phase is JobPhase.SUCCEEDED
     engine.tick(0.2)
     assert len(engine.processes()) == 1
