@@ -1,0 +1,43 @@
+"""What the router counts arrives as samples of the rollout."""
+
+import os
+import signal
+from pathlib import Path
+
+from serving_kit import Engine, route, service
+
+from mlgitops.adapters.clock import SystemClock
+from mlgitops.adapters.metrics.embedded import EmbeddedMetrics
+from mlgitops.adapters.metrics.scraper import Scraper
+from mlgitops.ports.serving import Arm
+
+
+def test_samples_are_what_users_met_also_across_a_killed_router(engine: Engine, tmp_path: Path) -> None:
+    """Requests, failures and labels of each side reach the samples exactly once, whatever dies in between."""
+    home = tmp_path / "metrics"
+    one, other = engine.model(favours=0), engine.model(favours=1, fails_above=10)
+    objects = [service("digits", *one, "a" * 12), service("digits-canary", *other, "b" * 12)]
+    engine.apply("production", *objects, route("digits", 50, 50, "6-1"))
+    engine.until_ready("production", Arm.BASELINE, Arm.CANARY)
+    scraper = Scraper(home, lambda: engine.controller.router_port, SystemClock(), interval_seconds=0)
+
+    ids = [f"r{number}" for number in range(30)]
+    canary = sum(headers["X-Mlgitops-Release"] == "b" * 12 for _, headers in engine.send("production", ids))
+    scraper.tick()
+    engine.send("production", ids, b'{"instances": [[11, 1]]}')
+    engine.labels("production", [(one, 0) for one in ids])
+    [router] = engine.controller._router.children()
+    os.kill(router.pid, signal.SIGKILL)
+    engine.until(lambda: engine.controller._router.children() not in ([], [router]))
+    engine.until_ready("production", Arm.BASELINE, Arm.CANARY)
+    engine.send("production", ids)
+    scraper.tick()
+
+    last = {sample.arm: sample for sample in EmbeddedMetrics(home).samples("production", "digits", 6)}
+    seen = {arm: (one.total, one.failed, one.labelled, one.incorrect) for arm, one in last.items()}
+    baseline = 30 - canary
+    assert seen == {
+        Arm.CANARY: (3 * canary, canary, canary, canary),
+        Arm.BASELINE: (3 * baseline, 0, baseline, 0),
+    }
+    assert all(one.latency[-1] == (10.0, one.total) for one in last.values())
