@@ -182,12 +182,11 @@ class ServingController:
     def observation(self) -> Mapping[str, Any]:
         """Return what serves now, as `observation.json` says it."""
         with self._guard:
-            in_force = self._router.in_force(self._configuration())
             return {
                 environment: {
                     "revision": state.revision,
                     "refused": dict(state.refused),
-                    "models": {model: _observe(state, model, in_force=in_force) for model in _models(state)},
+                    "models": {model: self._observe(environment, state, model) for model in _models(state)},
                 }
                 for environment, state in self._environments.items()
             }
@@ -229,6 +228,24 @@ class ServingController:
                 remaining.append((child, port, deadline))
         self._draining = remaining
 
+    def _observe(self, environment: str, state: _Environment, model: str) -> dict[str, Any]:
+        split = state.splits.get(model)
+        observed: dict[str, Any] = {"message": state.refused.get(f"HTTPRoute/{model}", "")}
+        for arm, name in (("baseline", model), ("canary", model + CANARY_SUFFIX)):
+            replacement = state.services.get(name)
+            weight = split.weights.get(arm, 0) if split else 0
+            if replacement is not None:
+                refused = state.refused.get(f"InferenceService/{name}", "")
+                port = replacement.current.port if replacement.current else None
+                in_force = self._router.sends_to(environment, model, arm, port)
+                observed[arm] = replacement.observe(refused, in_force=in_force)
+            elif weight:
+                message = f"the route gives it weight {weight}, and there is no InferenceService {name}"
+                observed[arm] = {"ready": False, "serving": False, "message": message, "port": None}
+            else:
+                observed[arm] = None
+        return observed
+
     def _write(self) -> None:
         """Write the state for other processes, and the processes for a later engine, where they changed."""
         replacements = [one for state in self._environments.values() for one in state.services.values()]
@@ -246,23 +263,6 @@ class ServingController:
 
 def _models(state: _Environment) -> list[str]:
     return sorted({name.removesuffix(CANARY_SUFFIX) for name in state.services} | set(state.splits))
-
-
-def _observe(state: _Environment, model: str, *, in_force: bool) -> dict[str, Any]:
-    split = state.splits.get(model)
-    observed: dict[str, Any] = {"message": state.refused.get(f"HTTPRoute/{model}", "")}
-    for arm, name in (("baseline", model), ("canary", model + CANARY_SUFFIX)):
-        replacement = state.services.get(name)
-        weight = split.weights.get(arm, 0) if split else 0
-        if replacement is not None:
-            refused = state.refused.get(f"InferenceService/{name}", "")
-            observed[arm] = replacement.observe(refused, in_force=in_force)
-        elif weight:
-            message = f"the route gives it weight {weight}, and there is no InferenceService {name}"
-            observed[arm] = {"ready": False, "serving": False, "message": message, "port": None}
-        else:
-            observed[arm] = None
-    return observed
 
 
 def _backend(state: _Environment, model: str, arm: str, weight: int) -> Backend:

@@ -24,8 +24,8 @@ class RouterProcess:
         self._last_port = port or _saved_port(home)
         self._child: Child | None = None
         self._retry_at = 0.0
-        self._revision: str | None = None
-        """What the router acknowledged."""
+        self.acknowledged: Configuration | None = None
+        """What the router said it goes by; None while nothing is known of it."""
         self.port: int | None = None
         """Where it answers; None while it does not."""
 
@@ -44,20 +44,27 @@ class RouterProcess:
 
     def put(self, configuration: Configuration) -> None:
         """Put a configuration in force unless it is; when the router cannot be asked now, a later call does it."""
-        revision = configuration.revision
-        if revision == self._revision and self.port is not None:
+        if self.in_force(configuration):
             return
         file = self._home / layout.ROUTER_CONFIG
         data = configuration.to_bytes()
         if not file.exists() or file.read_bytes() != data:
             write_atomically(file, data)
         if self.port is not None:
-            said = self._ask("POST", "/-/reload")
-            self._revision = said.get("revision") if said else None
+            said = self._ask("POST", "/-/reload") or {}
+            self.acknowledged = configuration if said.get("revision") == configuration.revision else None
 
     def in_force(self, configuration: Configuration) -> bool:
         """Say whether the router acknowledged this configuration."""
-        return self.port is not None and self._revision == configuration.revision
+        return self.port is not None and self.acknowledged == configuration
+
+    def sends_to(self, environment: str, model: str, arm: str, port: int | None) -> bool:
+        """Say whether the router is known to send an arm's requests to this port, or none at all to that arm."""
+        if self.port is None or self.acknowledged is None:
+            return False
+        route = self.acknowledged.routes.get((environment, model))
+        ports = [backend.port for backend in route.backends if backend.arm == arm] if route else []
+        return not ports or ports == [port]
 
     def busy_ports(self) -> frozenset[int]:
         """Return the ports that requests are under way to; all unknown while it cannot be asked, which is none."""
@@ -76,7 +83,7 @@ class RouterProcess:
         deadline = monotonic() + grace_seconds + 1
         while not self._child.reap() and monotonic() < deadline:
             sleep(0.02)
-        self._child, self.port, self._revision = None, None, None
+        self._child, self.port, self.acknowledged = None, None, None
 
     def _start(self) -> None:
         if not (self._home / layout.ROUTER_CONFIG).exists():
@@ -96,7 +103,7 @@ class RouterProcess:
         """Forget a router that ended; an address somebody else has taken is given up unless a person chose it."""
         never_ready = self.port is None
         child.reap()
-        self._child, self.port, self._revision = None, None, None
+        self._child, self.port, self.acknowledged = None, None, None
         if never_ready:
             self._retry_at = monotonic() + RESTART_SECONDS
             self._last_port = self._asked_port

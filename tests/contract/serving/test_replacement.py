@@ -25,7 +25,7 @@ def place(shared: Engine, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_a_whole_rollout_under_load_loses_no_request(engine: Engine, place: str) -> None:
-    """Weights move, the canary becomes the champion and goes, and every request under way is answered."""
+    """Weights move, the canary becomes the champion and goes; both stay ready and every request is answered."""
     first, second = engine.model(favours=0), engine.model(favours=1)
     champion, canary = service("digits", *first, A), service("digits-canary", *second, B)
     engine.apply(place, champion, route("digits", 100, 0, "0-0"))
@@ -35,7 +35,10 @@ def test_a_whole_rollout_under_load_loses_no_request(engine: Engine, place: str)
         engine.until_ready(place, Arm.CANARY)
         for step, weight in enumerate((10, 50, 95, 100), start=1):
             engine.apply(place, champion, canary, route("digits", 100 - weight, weight, f"1-{step}"))
-            engine.until(lambda weight=weight: engine.observe(place).weight_percent == weight)
+            while (seen := engine.observe(place)).weight_percent != weight:
+                assert seen.baseline is not None
+                assert seen.canary is not None
+                assert (seen.baseline.ready, seen.canary.ready) == (True, True)
             time.sleep(0.2)
         engine.apply(place, service("digits", *second, B), canary, route("digits", 0, 100, "1-4"))
         engine.until_ready(place, Arm.BASELINE, release=B)
