@@ -3,8 +3,8 @@
     python docs/generate.py            writes the files
     python docs/generate.py --check    exits with 1 and names the files that are not what the code says
 
-The same code gives the same bytes. What code cannot say (what a phase is for, what an endpoint answers) stands here
-beside the names it belongs to; a name without words is an error, so nothing new stays undescribed.
+The same code gives the same bytes. What code cannot say (what a phase is for, what an endpoint answers) stands in
+words.py beside the names it belongs to; a name without words is an error, so nothing new stays undescribed.
 """
 
 import inspect
@@ -20,7 +20,9 @@ import click
 ROOT: Final = Path(__file__).resolve().parent
 REFERENCE: Final = ROOT / "reference"
 SCHEMAS: Final = ROOT.parent / "schemas"
-sys.path.insert(0, str(ROOT.parent))
+sys.path[:0] = [str(ROOT.parent), str(ROOT)]
+
+from words import CODES, ENDPOINTS, OPENING, PHASES  # noqa: E402
 
 from mlgitops import training  # noqa: E402
 from mlgitops.cli import failure  # noqa: E402
@@ -33,65 +35,6 @@ from mlgitops.core.manifest.lint import ALLOW_PREFIX, RULES  # noqa: E402
 
 HEAD: Final = "<!-- Written by docs/generate.py. Change the code, then run `make docs`. -->\n"
 
-PHASES: Final[Mapping[str, str]] = {
-    "SUBMITTED": "A push was accepted: its tests passed, its data is stored, its image is built.",
-    "QUEUED": "It waits until no other training of the model is open.",
-    "TRAINING": "Its TFJob is listed on `main`.",
-    "EVALUATING": "The job left a model; the model is being measured on the evaluation set and probed.",
-    "CANDIDATE": "It met its own limits and may be rolled out. An end, unless a person rejects it.",
-    "FAILED": "The answer was no: training failed, or a gate was not met.",
-    "ABORTED": "A person stopped it, or a newer push superseded it.",
-    "REJECTED": "A person refused it for good.",
-    "PROPOSED": "`rollout.yaml` asks for it; gates, holds, freeze windows and approvals are looked at.",
-    "STARTING": "Its server starts; no user meets it yet.",
-    "STEP": "A weight is on `main` and not yet observed at the router.",
-    "ANALYSING": "The weight is observed; requests of both sides are counted and judged.",
-    "COMPLETING": "The last judged step passed; all traffic moves, then the canary moves into the champion's place.",
-    "LIVE": "It serves everything: on probation first, then trusted.",
-    "RETIRED": "A later rollout replaced it. A rollback can bring it back.",
-    "ROLLING_BACK": "All traffic is on its way back. There is no failing exit: it is tried until it is observed.",
-    "ROLLED_BACK": "The former state was observed.",
-    "WITHDRAWN": "Taken back before any traffic moved.",
-    "REFUSED": "A gate, a policy or the champion's comparison said no before any traffic moved.",
-    "ERRORED": "No answer could be had.",
-}
-CODES: Final[Sequence[tuple[int, str, str]]] = (
-    (0, "Done, or nothing to do.", ""),
-    (1, "The answer is no, or a named thing is not there.", "Read the message; running it again gives the same."),
-    (2, "The command line itself is wrong.", "`mlgitops <verb> --help` tells what there is."),
-    (3, "A file or an argument cannot be accepted. Every problem is listed.", "Mend them all; each says how."),
-    (4, "Somebody else moved a branch again and again while the command decided.", "Run it again."),
-    (5, "A service, a file or git gave no answer.", "Run it again later; nothing is half-written."),
-    (10, "Reserved: a decision whose answer is no.", ""),
-    (11, "Reserved: a decision without an answer yet.", ""),
-    (130, "Interrupted.", "Run it again."),
-    (255, "A bug in mlgitops. The traceback is in the file that the message names.", "Please report it."),
-)
-ENDPOINTS: Final[Mapping[str, str]] = {
-    "* /{environment}/{model}/{rest}": "Predictions and everything else below `v1/` and `v2/`, sent to one side of the "
-    "split. Answers carry `X-Request-Id`, `X-Mlgitops-Release` and `X-Mlgitops-Cohort`.",
-    "POST /{environment}/{model}/labels": 'True labels of served requests: `{"labels": [{"id": …, "label": …}]}`, '
-    "with the bearer token of the engine's file `serving/label-token`. The first label of a request counts.",
-    "GET /{environment}/{model}/requests/{id}": "Which release answered a request, as what; the same token.",
-    "GET /metrics": "Counts in Prometheus' format.",
-    "GET /-/state": "The configuration in force; for the engine alone.",
-    "POST /-/reload": "Puts a new configuration in force; for the engine alone.",
-    "GET /v1/models": "V1: the model's name.",
-    "GET /v1/models/{model}": "V1: whether the model is ready.",
-    "POST /v1/models/{model}:predict": 'V1: a prediction, `{"instances": [row, …]}`.',
-    "GET /v2": "V2: the server's name and version.",
-    "GET /v2/health/live": "V2: whether the process answers.",
-    "GET /v2/health/ready": "V2: whether the process can predict.",
-    "GET /v2/models/{model}": "V2: inputs and outputs of the signature, the release, the artifact's digest.",
-    "GET /v2/models/{model}/ready": "V2: whether the model is ready.",
-    "POST /v2/models/{model}/infer": "V2: a prediction on named tensors.",
-}
-OPENING: Final[Mapping[str, str]] = {
-    "model": "Stands at the top of a model repository. `mlgitops init` writes a first one, `mlgitops lint` checks it.",
-    "environments": "Stands at the top of the environment repository, on `main`. `mlgitops local up` writes one.",
-    "rollout": "One for each model and environment, `environments/<environment>/<model>/rollout.yaml` on `main`. "
-    "`mlgitops promote` writes it.",
-}
 GROUP: Final = "under_way"
 """Name of the box around phases that take some events alike."""
 
@@ -314,8 +257,8 @@ def lint_rules() -> str:
         "# Lint rules\n",
         (
             "`mlgitops lint` names the rule with each problem in a manifest. Errors refuse a change; warnings and "
-            f"infos are told. Where a rule can be allowed, the annotation `{ALLOW_PREFIX}<rule>` on the object does so; "
-            "its value is the reason, and the problem stays in sight as an info.\n"
+            f"infos are told. Where a rule can be allowed, the annotation `{ALLOW_PREFIX}<rule>` on the object does "
+            "so; its value is the reason, and the problem stays in sight as an info.\n"
         ),
         table(
             ("rule", "severity", "what it is about"),
@@ -573,7 +516,8 @@ def servers() -> str:
         (
             f"## Labels\n\n`arm` is {arms}. `cohort` is `<rollout>-<step>`, `0-0` between rollouts. `outcome` of a "
             "request is `ok`, `refused` (4xx: the request's fault) or `failed` (5xx, timeout, no connection); of a "
-            f"labelled request `correct` or `incorrect`. Upper bounds of the latency histograms, in seconds: {bounds}.\n"
+            f"labelled request `correct` or `incorrect`. Upper bounds of the latency histograms, in "
+            f"seconds: {bounds}.\n"
         )
     ]
     return "\n".join(parts)
