@@ -8,7 +8,7 @@ from mlgitops.app.context import Context, View, by
 from mlgitops.app.moves import Move, now, rolled_back
 from mlgitops.core import rollout as machine
 from mlgitops.core.configuration import Environment
-from mlgitops.core.errors import Denied
+from mlgitops.core.errors import Conflict, Denied
 from mlgitops.core.events import stamp
 from mlgitops.core.ledger import EnvironmentState, Foreign, Hold
 from mlgitops.core.manifest import fields as names
@@ -40,8 +40,8 @@ def absorb(
             f"main shows generation {shown} and rollout {number}, the ledger only knows generation "
             f"{state.generation} and rollout {state.last_number}: it was rewound or replaced; restore it first",
         )
-    if asked is not None and number == state.last_number + 1:
-        return _taken_up(context, view, environment, state, asked)
+    if pending(view, folder, state) is not None and asked is not None:
+        return take_up(context, view, environment, state, asked)
     known = state.projections.get(shown)
     expected = known.rollout if known else None
     if number < (expected.number if expected else 0):
@@ -95,6 +95,7 @@ def _foreign(
     open_ = state.open
     if state.foreign is not None or (open_ is not None and open_.phase is RolloutPhase.ROLLING_BACK):
         return None
+    _unmoved(context, view)
     commit = _last_commit(context, view, folder.path("").rstrip("/"))
     author, at = by(commit.author), now(context)
     reason = f"fields that mlgitops owns were changed by hand in {commit.revision[:12]}: " + "; ".join(found)
@@ -111,6 +112,7 @@ def _foreign(
 
 def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentState) -> Move | None:
     """Answer a lower number without a decision in the ledger: a rollback by that commit's author."""
+    _unmoved(context, view)
     commit = _last_commit(context, view, folder.path(names.ROLLOUT_FILE))
     author, at = by(commit.author), now(context)
     reason = f"{commit.message.splitlines()[0]} ({commit.revision[:12]})"
@@ -124,9 +126,23 @@ def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentSt
     return Move.of(changed, changed.rollouts[rollout.number])
 
 
-def _taken_up(
-    context: Context, view: View, environment: Environment, state: EnvironmentState, asked: RolloutFields
+def pending(view: View, folder: Folder, state: EnvironmentState) -> RolloutFields | None:
+    """Return the promotion on `main` that the ledger does not know yet."""
+    asked = folders.rollout(view.main.read, folder)
+    return asked if asked is not None and asked.number > state.last_number else None
+
+
+def take_up(
+    context: Context,
+    view: View,
+    environment: Environment,
+    state: EnvironmentState,
+    asked: RolloutFields,
+    *,
+    refusal: str = "",
 ) -> Move:
+    """Return the move that records a promotion on `main`; refused at once with `refusal`, or where it must be."""
+    _unmoved(context, view)
     folder = f"environments/{environment.name}/{state.model}"
     commit = _last_commit(context, view, f"{folder}/{names.ROLLOUT_FILE}")
     rollout = Rollout(
@@ -144,10 +160,24 @@ def _taken_up(
             forced=commit.trailers.get(FORCE_TRAILER, ""),
         )
     )
-    refusal = _refusal(view, environment, state, rollout, asked)
+    refusal = refusal or _refusal(view, environment, state, rollout, asked)
     if refusal:
         rollout = machine.advance(rollout, machine.Refused(at=now(context), reason=refusal))
     return Move.of(state.with_rollout(rollout), rollout, asked=asked)
+
+
+def _unmoved(context: Context, view: View) -> None:
+    """Make sure that `main` is what it was when the ledger was read, before what a person did on it is concluded.
+
+    `main` is read first, so the ledger may know a promotion that this reading of `main` does not show yet; without
+    this, it would be taken for a revert.
+
+    Raises:
+        Conflict: `main` moved; both are to be read again.
+    """
+    found = context.repository.snapshot(names.MAIN).revision
+    if found != view.main.revision:
+        raise Conflict(names.MAIN, view.main.revision, found)
 
 
 def _refusal(

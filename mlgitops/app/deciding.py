@@ -3,22 +3,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from mlgitops.app.absorbing import pending
 from mlgitops.app.context import Context, View, by, look
-from mlgitops.app.moves import Move, now, put, rolled_back
+from mlgitops.app.moves import Move, now, put
 from mlgitops.app.promoting import promotion
 from mlgitops.app.rolling import folder_of, projected
 from mlgitops.app.writing import write
 from mlgitops.core import diary
 from mlgitops.core import release as release_machine
-from mlgitops.core import rollout as rollout_machine
 from mlgitops.core.configuration import Environment
 from mlgitops.core.errors import Denied, InvalidInput, NotFound
 from mlgitops.core.events import stamp
 from mlgitops.core.ledger import Approval, EnvironmentState, Hold
-from mlgitops.core.manifest import folder as folders
-from mlgitops.core.manifest.fields import MAIN
 from mlgitops.core.release import Release, ReleasePhase
-from mlgitops.core.rollout import Rollout, RolloutPhase
+from mlgitops.core.rollout import RolloutPhase
 from mlgitops.ports.repository import Change
 
 
@@ -72,11 +70,13 @@ def _write_state(
         move = change(view, view.ledger.state(name, model))
         return None if move is None else put(view, move)
 
-    def project(view: View) -> Sequence[Change]:
-        environment = environment_of(view, name, model)
-        return projected(view, folder_of(view, environment, model), view.ledger.state(name, model))
+    return write(context, decide, lambda view: show_state(view, name, model))
 
-    return write(context, decide, project)
+
+def show_state(view: View, environment: str, model: str) -> Sequence[Change]:
+    """Return the commit that shows the ledger's state of one model on `main`; none where it does already."""
+    unit = environment_of(view, environment, model)
+    return projected(view, folder_of(view, unit, model), view.ledger.state(environment, model))
 
 
 def promote(
@@ -98,27 +98,31 @@ def promote(
         raise InvalidInput("--force needs --reason: it is kept with the promotion")
     view = look(context)
     unit = environment_of(view, environment, model)
-    found = find_release(view, model, release)
+    name = find_release(view, model, release).name
+    values: dict[str, object] = {"release": name, "environment": unit.name}
     state = view.ledger.state(unit.name, model)
-    if state.champion == found.name and state.open is None:
-        words = f"release {found.name} is live in {unit.name} already"
-        return Answer(words=words, changed=False, values={"release": found.name, "environment": unit.name})
-    _promotable(view, unit, state, found, force=force)
-    folder = folder_of(view, unit, model)
-    change = promotion(view, unit, folder, state, found.name, author=context.person, reason=reason, force=force)
-    number = state.last_number + 1
-    values: dict[str, object] = {"release": found.name, "environment": unit.name, "rollout": number}
+    if state.champion == name and state.open is None:
+        return Answer(words=f"release {name} is live in {unit.name} already", changed=False, values=values)
+
+    def project(view: View) -> Sequence[Change]:
+        state, found = view.ledger.state(unit.name, model), view.ledger.release(model, name)
+        _promotable(view, unit, state, found, force=force)
+        values["rollout"] = state.last_number + 1
+        folder = folder_of(view, unit, model)
+        return (promotion(view, unit, folder, state, name, author=context.person, reason=reason, force=force),)
+
     if dry_run:
-        return Answer(words=f"would propose release {found.name} for {unit.name}", changed=False, values=values)
-    values["revision"] = context.repository.update(MAIN, view.main.revision, [change])
-    words = f"release {found.name} is proposed for {unit.name} as rollout {number}; reconcile takes it up"
+        project(view)
+        return Answer(words=f"would propose release {name} for {unit.name}", changed=False, values=values)
+    write(context, lambda _: None, project)
+    words = f"release {name} is proposed for {unit.name} as rollout {values['rollout']}; reconcile takes it up"
     return Answer(words=words, changed=True, values=values)
 
 
 def _promotable(view: View, unit: Environment, state: EnvironmentState, release: Release, *, force: bool) -> None:
     action, subject = "promoting", f"release {release.name} to {unit.name}"
-    asked = folders.rollout(view.main.read, folder_of(view, unit, state.model))
-    if asked is not None and asked.number > state.last_number:
+    asked = pending(view, folder_of(view, unit, state.model), state)
+    if asked is not None:
         raise Denied(action, subject, f"rollout {asked.number} is proposed on main and not taken up yet")
     if state.open is not None:
         raise Denied(action, subject, f"rollout {state.open.number} is {state.open.phase}; there is one at a time")
@@ -128,57 +132,6 @@ def _promotable(view: View, unit: Environment, state: EnvironmentState, release:
         raise Denied(action, subject, f"on hold by {state.hold.by}: {state.hold.reason}; `mlgitops resume` ends it")
     if any(one.rollback for one in state.tried(release.name)) and not force:
         raise Denied(action, subject, "it was rolled back here before; --force --reason brings it back all the same")
-
-
-def rollback(
-    context: Context, model: str, environment: str | None, *, reason: str, dry_run: bool = False
-) -> Answer:
-    """Return all traffic to what served before, by one commit, without gates; automation is on hold afterwards.
-
-    Raises:
-        Denied: Nothing serves and nothing is under way.
-    """
-    view = look(context)
-    unit = environment_of(view, environment, model)
-    chosen = _to_roll_back(view.ledger.state(unit.name, model), unit)
-    author = by(context.person)
-    if dry_run:
-        values: dict[str, object] = {"rollout": chosen.number, "release": chosen.release}
-        return Answer(words=f"would roll back release {chosen.release}", changed=False, values=values)
-
-    def change(_: View, state: EnvironmentState) -> Move | None:
-        rollout = state.rollouts[chosen.number]
-        if rollout.phase in rollout_machine.MOVED:
-            changed = rolled_back(state, rollout, author, reason or "asked for by hand", now(context))
-            return Move.of(changed, changed.rollouts[rollout.number])
-        if rollout.phase is RolloutPhase.PROPOSED:
-            event = rollout_machine.Withdrawn(at=now(context), by=author, reason=reason or "asked for by hand")
-            moved = rollout_machine.advance(rollout, event)
-            return Move.of(_held(context, state.with_rollout(moved), moved, reason), moved)
-        return None
-
-    changed = _write_state(context, unit.name, model, change)
-    rollout = look(context).ledger.state(unit.name, model).rollouts[chosen.number]
-    target = rollout.rollback.target if rollout.rollback else None
-    values = {"rollout": rollout.number, "release": rollout.release, "phase": str(rollout.phase), "target": target}
-    words = (
-        f"{unit.name} is taken off release {rollout.release} (rollout {rollout.number}, {rollout.phase}); "
-        f"{f'rollout {target} serves' if target else 'nothing serves'} afterwards; "
-        "automation is on hold until `mlgitops resume`"
-    )
-    return Answer(words=words, changed=changed, values=values)
-
-
-def _to_roll_back(state: EnvironmentState, unit: Environment) -> Rollout:
-    rollout = state.open or state.live
-    if rollout is None:
-        raise Denied("rolling back", f"{state.model} in {unit.name}", "nothing serves and nothing is under way")
-    return rollout
-
-
-def _held(context: Context, state: EnvironmentState, rollout: Rollout, reason: str) -> EnvironmentState:
-    words = f"rollout {rollout.number} was withdrawn: {reason or 'asked for by hand'}"
-    return replace(state, hold=Hold(by=by(context.person), reason=words, at=stamp(now(context))))
 
 
 def hold(context: Context, model: str, environment: str | None, *, reason: str) -> Answer:
@@ -255,32 +208,20 @@ def approve(context: Context, model: str, environment: str | None) -> Answer:
     return Answer(words=words, changed=changed, values={"rollout": rollout.number, "release": rollout.release})
 
 
-def reject(context: Context, model: str, release: str, *, reason: str) -> Answer:
-    """Refuse a release for good; where it serves or is under way, it is rolled back first."""
-    view = look(context)
-    found = find_release(view, model, release)
-    for environment in view.configuration.environments:
-        state = view.ledger.state(environment.name, model)
-        current = state.open or state.live
-        if current is not None and current.release == found.name and current.phase is not RolloutPhase.ROLLING_BACK:
-            rollback(context, model, environment.name, reason=f"release {found.name} is rejected: {reason}")
-    event = release_machine.Rejected(at=now(context), by=by(context.person), reason=reason)
-    return _end_release(context, found, event, ReleasePhase.REJECTED)
-
-
 def abort(context: Context, model: str, release: str, *, reason: str) -> Answer:
     """Stop a release that is still on its way to a candidate."""
     found = find_release(look(context), model, release)
     event = release_machine.Aborted(at=now(context), by=by(context.person), reason=reason)
-    return _end_release(context, found, event, ReleasePhase.ABORTED)
+    return end_release(context, found, event, ReleasePhase.ABORTED)
 
 
-def _end_release(
+def end_release(
     context: Context,
     found: Release,
     event: release_machine.Aborted | release_machine.Rejected,
     phase: ReleasePhase,
 ) -> Answer:
+    """End a release by a person's word, unless it has ended so already."""
     model = found.submission.model
 
     def decide(view: View) -> str | None:

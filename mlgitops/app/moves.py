@@ -61,7 +61,11 @@ def now(context: Context) -> datetime:
 def rolled_back(  # noqa: PLR0917 - who, why and when belong together
     state: EnvironmentState, rollout: Rollout, author: str, reason: str, at: datetime, decision: str = ""
 ) -> EnvironmentState:
-    """Return the state with `rollout` rolling back and automation on hold."""
+    """Return the state with `rollout` rolling back, what was only proposed withdrawn, and automation on hold."""
+    proposed = state.open
+    if proposed is not None and proposed.number != rollout.number:
+        withdrawn = machine.Withdrawn(at=at, by=author, reason=f"rollout {rollout.number} is rolled back: {reason}")
+        state = state.with_rollout(machine.advance(proposed, withdrawn))
     if rollout.was_serving_all:
         good = state.last_good(rollout.number)
         target = good.number if good else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mlgitops.app.absorbing import FORCE_TRAILER
+from mlgitops.app.absorbing import FORCE_TRAILER, pending
 from mlgitops.app.context import Context, View
 from mlgitops.core.configuration import Environment
 from mlgitops.core.ledger import EnvironmentState
@@ -45,9 +45,7 @@ def automatic_promotion(
     """Return the promotion that automation writes now; none where a person decides or something is in the way."""
     blocked = state.open is not None or state.hold is not None or state.foreign is not None
     frozen = any(window.covers(context.clock.now()) for window in environment.freeze_windows)
-    asked = folders.rollout(view.main.read, folder)
-    pending = asked is not None and asked.number > state.last_number
-    if not environment.automatic or blocked or frozen or pending:
+    if not environment.automatic or blocked or frozen or pending(view, folder, state) is not None:
         return ()
     release = next_release(view, environment, state)
     return () if release is None else (promotion(view, environment, folder, state, release.name),)

@@ -143,7 +143,7 @@ def _numbers(values: Any) -> dict[str, float]:
 
 
 def _evaluated(world: World, view: View, release: Release) -> Release | None:
-    result = judged(world, view, release, None, own_gates(release))
+    result = judged(world, view, release, _champion(view, release), own_gates(release))
     if result is None:
         return None
     if result.error:
@@ -154,6 +154,13 @@ def _evaluated(world: World, view: View, release: Release) -> Release | None:
         reason = "; ".join(result.refusals)
         return machine.advance(release, machine.Failed(at=now(world), reason=reason, report=result.key))
     return machine.advance(release, machine.EvaluationPassed(at=now(world), report=result.key))
+
+
+def _champion(view: View, release: Release) -> Release | None:
+    """Return what the first environment serves: the same evaluation then serves the rollout that follows."""
+    first = view.configuration.environments[0].name
+    champion = view.ledger.state(first, release.submission.model).champion
+    return view.ledger.release(release.submission.model, champion) if champion else None
 
 
 def projected(view: View, model: str) -> Sequence[Change]:

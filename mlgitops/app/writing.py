@@ -27,8 +27,8 @@ def write(context: Context, decide: Decide, project: Project) -> bool:
     wrote = False
     for attempt in range(ATTEMPTS):
         view = look(context)
-        message = decide(view)
         try:
+            message = decide(view)
             if message is not None and view.ledger.changes:
                 context.repository.update(LEDGER, view.ledger.revision, [_decision(message, view)])
                 wrote = True

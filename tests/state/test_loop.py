@@ -4,9 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.world import FOLDER, Engine, Quality, push, settle, state_of, view_of, world_of
 
-from mlgitops.app import deciding
+from mlgitops.app import deciding, rollbacks
 from mlgitops.app.context import World
 from mlgitops.app.reconciling import reconcile
 from mlgitops.core.errors import Denied
@@ -14,6 +13,7 @@ from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.release import ReleasePhase
 from mlgitops.core.rollout import RolloutPhase as P
 from mlgitops.ports.repository import Change, Person
+from tests.support.world import FOLDER, Engine, Quality, push, settle, state_of, view_of, world_of
 
 GOOD = Quality(accuracy=0.95, wrong=0.05)
 BETTER = Quality(accuracy=0.97, wrong=0.03)
@@ -104,27 +104,27 @@ def test_same_content_is_the_same_release(world: tuple[World, Engine]) -> None:
 
 
 def test_rollback_returns_to_last_good_and_a_second_one_never_to_the_bad_one(world: tuple[World, Engine]) -> None:
-    """A LIVE rollout goes back to the newest trusted release; the next rollback goes further back, not to the bad one."""
+    """A LIVE rollout goes back to the newest trusted release; the next rollback never to the bad one."""
     first = live(*world, "one", GOOD)
     settle(*world, 61)
     second = live(*world, "two", BETTER)
     settle(*world, 61)
     third = live(*world, "three", BETTER)
-    answer = deciding.rollback(world[0], "digits", None, reason="users complain")
+    answer = rollbacks.rollback(world[0], "digits", None, reason="users complain")
     settle(*world, 1)
     assert answer.changed
     assert state_of(world[0]).champion == second
     assert state_of(world[0]).rollouts[3].phase is P.ROLLED_BACK
-    deciding.rollback(world[0], "digits", None, reason="still bad")
+    rollbacks.rollback(world[0], "digits", None, reason="still bad")
     settle(*world, 1)
     assert state_of(world[0]).champion == first
-    assert third not in {state_of(world[0]).champion}
+    assert third != state_of(world[0]).champion
 
 
 def test_rollback_of_the_first_release_serves_nothing(world: tuple[World, Engine]) -> None:
     """A first rollout that is rolled back withdraws the model."""
     live(*world, "one", GOOD)
-    deciding.rollback(world[0], "digits", None, reason="")
+    rollbacks.rollback(world[0], "digits", None, reason="")
     settle(*world, 1)
     state = state_of(world[0])
     assert (state.champion, state.rollouts[1].phase) == (None, P.ROLLED_BACK)
@@ -136,7 +136,7 @@ def test_forced_promotion_brings_back_without_training(world: tuple[World, Engin
     live(*world, "one", GOOD)
     settle(*world, 61)
     second = live(*world, "two", BETTER)
-    deciding.rollback(world[0], "digits", None, reason="by hand")
+    rollbacks.rollback(world[0], "digits", None, reason="by hand")
     settle(*world, 1)
     with pytest.raises(Denied, match="on hold"):
         deciding.promote(world[0], "digits", second, None, reason="", force=False)
@@ -284,7 +284,7 @@ def test_rejected_release_is_rolled_back_and_never_promoted(world: tuple[World, 
     """Rejecting what serves takes it off, for good."""
     first = live(*world, "one", GOOD)
     second = live(*world, "two", BETTER)
-    deciding.reject(world[0], "digits", second, reason="biased")
+    rollbacks.reject(world[0], "digits", second, reason="biased")
     settle(*world, 1)
     assert state_of(world[0]).champion == first
     deciding.resume(world[0], "digits", None)
@@ -299,3 +299,44 @@ def test_reconcile_twice_changes_nothing(world: tuple[World, Engine]) -> None:
     before = [world[0].repository.snapshot(ref).revision for ref in (MAIN, LEDGER)]
     reconcile(world[0])
     assert [world[0].repository.snapshot(ref).revision for ref in (MAIN, LEDGER)] == before
+
+
+def test_rollback_while_a_promotion_waits_goes_back_from_what_serves(world: tuple[World, Engine]) -> None:
+    """At night, production goes back; what was only proposed, or promoted and not taken up, is withdrawn with it."""
+    first = live(*world, "one", GOOD)
+    settle(*world, 61)
+    live(*world, "two", BETTER)
+    deciding.hold(world[0], "digits", None, reason="wait")
+    third = push(world[0], "three", quality=BETTER, engine=world[1]).name
+    settle(*world, 1)
+    deciding.resume(world[0], "digits", None)
+    deciding.promote(world[0], "digits", third, None, reason="", force=False)
+    rollbacks.rollback(world[0], "digits", None, reason="bad")
+    state = state_of(world[0])
+    assert (state.rollouts[2].phase, state.rollouts[3].phase) == (P.ROLLING_BACK, P.REFUSED)
+    assert b"number: 1\n" in (world[0].repository.snapshot(MAIN).read(f"{FOLDER}/rollout.yaml") or b"")
+    settle(*world, 15)
+    assert state_of(world[0]).champion == first
+
+
+def test_a_stale_reading_of_main_is_no_revert(world: tuple[World, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A promotion taken up between two readings is not taken for its own revert."""
+    live(*world, "one", GOOD)
+    world[1].requests = 0
+    repository = world[0].repository
+    stale = repository.snapshot(MAIN)
+    push(world[0], "two", quality=BETTER, engine=world[1])
+    settle(*world, 1)
+    assert state_of(world[0]).open is not None
+    snapshot, given = repository.snapshot, []
+
+    def once(ref: str) -> object:
+        if ref == MAIN and not given:
+            given.append(ref)
+            return stale
+        return snapshot(ref)
+
+    monkeypatch.setattr(repository, "snapshot", once)
+    reconcile(world[0])
+    monkeypatch.undo()
+    assert state_of(world[0]).rollouts[2].phase is P.ANALYSING

@@ -2,7 +2,7 @@
 
 import click
 
-from mlgitops.app import deciding
+from mlgitops.app import rollbacks
 from mlgitops.cli import options
 
 
@@ -27,6 +27,6 @@ def command(
     """
     del verbose
     settings, context = options.open_context(home, environment_repository)
-    answer = deciding.reject(context, options.chosen(context, model), release, reason=reason)
+    answer = rollbacks.reject(context, options.chosen(context, model), release, reason=reason)
     options.nudge(settings)
     options.show(answer.values, answer.words, output)

@@ -2,7 +2,7 @@
 
 import click
 
-from mlgitops.app import deciding
+from mlgitops.app import rollbacks
 from mlgitops.cli import options
 
 
@@ -31,6 +31,6 @@ def command(
     del verbose
     settings, context = options.open_context(home, environment_repository)
     name = options.chosen(context, model)
-    answer = deciding.rollback(context, name, environment, reason=reason, dry_run=dry_run)
+    answer = rollbacks.rollback(context, name, environment, reason=reason, dry_run=dry_run)
     options.nudge(settings)
     options.show(answer.values, answer.words, output)
