@@ -8,8 +8,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from mlgitops.core.errors import InvalidInput, NotFound, Problem
 from mlgitops.core.names import Digest
@@ -98,7 +99,7 @@ def _refused(path: Path, what: str, mend: str) -> InvalidInput:
     return InvalidInput([Problem(message=what, path=os.fsencode(path).decode(errors="replace"), mend=mend)])
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a resolved regular file for reading; `InvalidInput` when it was exchanged for something else meanwhile."""
     try:
         # Without O_NONBLOCK, opening a pipe that was put in the file's place would wait for ever.

@@ -38,8 +38,8 @@ def judged(
         return None
     if outcome.report is None and not outcome.refused:
         return Judged(key="", report=None, refusals=(), error=outcome.error or "the evaluation gave no report")
-    report = outcome.report
-    refusals = (*outcome.refused, *(() if known is None else tuple(known.get("refused", ()))))
+    report = None if outcome.report is None else {"refused": [*outcome.refused], **outcome.report}
+    refusals = outcome.refused if report is None else tuple(report["refused"])
     failed = [] if report is None else [one for one in judge_gates(report, gates) if not one.passed]
     return Judged(
         key=request.key if report is not None else "",
