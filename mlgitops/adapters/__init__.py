@@ -1,0 +1,1 @@
+"""Implementations of the ports, a folder per port."""

@@ -8,7 +8,7 @@ from mlgitops.app.evaluating import MODEL_FILE
 from mlgitops.app.writing import write
 from mlgitops.core import diary
 from mlgitops.core.configuration import ModelConfiguration, fingerprint
-from mlgitops.core.errors import Denied, DigestMismatch, InvalidInput
+from mlgitops.core.errors import ChecksFailed, DigestMismatch, InvalidInput
 from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.names import RELEASE_LENGTH, Digest
@@ -43,7 +43,7 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
 
     Raises:
         InvalidInput: Configuration, source or data cannot be accepted.
-        Denied: The tests failed.
+        ChecksFailed: The tests failed.
     """
     source = workshop.source
     text = source.read(MODEL_FILE)
@@ -151,7 +151,7 @@ def _test(context: Context, source: Source, configuration: ModelConfiguration) -
     code, output = source.run(configuration.test_command, configuration.test_timeout_seconds)
     if code:
         end = output[-OUTPUT_CHARACTERS:].strip()
-        raise Denied("releasing", source.commit.revision[:RELEASE_LENGTH], f"its tests failed ({code})\n{end}")
+        raise ChecksFailed("releasing", source.commit.revision[:RELEASE_LENGTH], f"its tests failed ({code})\n{end}")
 
 
 def _built(context: Context, workshop: Workshop, configuration: ModelConfiguration, draft: Submission) -> Submission:

@@ -1,0 +1,1 @@
+"""The demo: a user of the tool, with real data."""

@@ -372,11 +372,11 @@ class Demo:
 
     def _is_mine(self, pid: int) -> bool:
         try:
-            where = os.readlink(f"/proc/{pid}/cwd")
+            where = Path(f"/proc/{pid}/cwd").readlink()
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return False
-        return Path(where) == self._model and b"mlgitops" in words
+        return where == self._model and b"mlgitops" in words
 
 
 def run(folder: Path, out: TextIO) -> Path:

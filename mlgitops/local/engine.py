@@ -90,9 +90,7 @@ class Engine:
         store.root.mkdir(parents=True, exist_ok=True)
 
     def _image(self, reference: str) -> ImageContent:
-        return image_content(
-            self._home / wiring.REGISTRY, ImageReference.parse(reference), self._home / wiring.IMAGES
-        )
+        return image_content(self._home / wiring.REGISTRY, ImageReference.parse(reference), self._home / wiring.IMAGES)
 
     def stop(self) -> None:
         """Ask `run` to end."""

@@ -57,7 +57,8 @@ def _remote(directory: Path, target: Path) -> None:
         _git(directory, "remote", "add", REMOTE, str(target))
     elif Path(found) != target:
         raise InvalidInput(
-            f"the remote `{REMOTE}` leads to {found}, not to {target}; `git remote remove {REMOTE}` lets it be made anew"
+            f"the remote `{REMOTE}` leads to {found}, not to {target}; "
+            f"`git remote remove {REMOTE}` lets it be made anew"
         )
 
 
@@ -69,5 +70,3 @@ def _git(directory: Path, *words: str, quiet: bool = False) -> str:
     if done.returncode and not quiet:
         raise InvalidInput(done.stderr.strip() or f"git {words[0]} failed", path=str(directory))
     return done.stdout.strip() if not done.returncode else ""
-
-

@@ -71,5 +71,3 @@ def wait_for(what: str, ready: Callable[[], bool], seconds: float) -> None:
         if time.monotonic() > deadline:
             raise Unavailable(what, f"nothing after {seconds:g} s")
         time.sleep(0.1)
-
-

@@ -1,0 +1,1 @@
+"""One Protocol per outside system, with its value types."""

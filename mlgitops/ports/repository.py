@@ -1,6 +1,6 @@
 """A git repository that is edited by compare-and-swap, without a checkout."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -64,10 +64,6 @@ class Snapshot(Protocol):
         """Return the paths of all files below the folder `prefix`, sorted; the whole tree for an empty one."""
 
 
-Decide = Callable[[Snapshot], Sequence[Change]]
-"""From what a reference holds now to the commits to make on it; empty for nothing to do. Called again after a lost race."""
-
-
 class Repository(Protocol):
     """Any repository the tool writes: a bare one on disk, or one behind https or ssh; one behaviour for all.
 
@@ -91,4 +87,4 @@ class Repository(Protocol):
         """Create several references, none of which may exist, in one push; returns their revisions."""
 
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
-        """Walk first parents from `revision`, newest first, up to but without `until`; only commits that touch `path`."""
+        """Walk first parents from `revision`, newest first, without `until`; only commits that touch `path`."""

@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(420)]
 
-TRAIN = '''
+TRAIN = """
 import numpy as np
 import tensorflow as tf
 
@@ -39,7 +39,7 @@ def main():
 
 if __name__ == "__main__":
     training.run(main)
-'''
+"""
 
 
 @pytest.fixture
@@ -63,7 +63,8 @@ def git(folder: Path, *words: str) -> str:
 
 
 def tool(folder: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "mlgitops", *words], cwd=folder, capture_output=True, text=True)
+    command = [sys.executable, "-m", "mlgitops", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -76,7 +77,7 @@ def engine(repository: Path) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]
     def start() -> "subprocess.Popen[bytes]":
         words = [sys.executable, "-m", "mlgitops", "local", "up"]
         running.append(subprocess.Popen(words, cwd=repository, stdout=log, stderr=log))
-        wait("the engine", lambda: (repository / ".mlgitops" / "serving" / "observation.json").exists())
+        wait("the engine", (repository / ".mlgitops" / "serving" / "observation.json").exists)
         return running[-1]
 
     yield start
@@ -84,7 +85,7 @@ def engine(repository: Path) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]
         if one.poll() is None:
             one.send_signal(signal.SIGINT)
             one.wait(60)
-    print((repository.parent / "engine.log").read_text())
+    sys.stdout.write((repository.parent / "engine.log").read_text())  # pytest shows it where the test fails
 
 
 def wait(what: str, ready: Callable[[], Any], seconds: float = 240) -> None:

@@ -183,19 +183,19 @@ class Engine:
         for step, weight in enumerate(one.proposal.weights[: one.step + 1], start=1):
             for arm, release, share in ((Arm.CANARY, one.release, weight), (Arm.BASELINE, champion, 100 - weight)):
                 quality, total = self.quality(release), self.requests * share // 100
-                for part in (0.0, 0.5, 1.0):
-                    rows.append(
-                        Sample(
-                            at=START + timedelta(seconds=step * 10 + part),
-                            cohort=f"{rollout}-{step}",
-                            arm=arm,
-                            total=int(total * part),
-                            failed=int(total * part * quality.failed),
-                            labelled=int(total * part),
-                            incorrect=int(total * part * quality.wrong),
-                        )
-                    )
+                rows += [self._sample(f"{rollout}-{step}", step, arm, quality, total, part) for part in (0.0, 0.5, 1.0)]
         return rows
+
+    def _sample(self, cohort: str, step: int, arm: Arm, quality: Quality, total: int, part: float) -> Sample:
+        return Sample(
+            at=START + timedelta(seconds=step * 10 + part),
+            cohort=cohort,
+            arm=arm,
+            total=int(total * part),
+            failed=int(total * part * quality.failed),
+            labelled=int(total * part),
+            incorrect=int(total * part * quality.wrong),
+        )
 
     def _state(self) -> EnvironmentState:
         snapshot = self.repository.snapshot(LEDGER)

@@ -1,0 +1,1 @@
+"""Training images: the embedded builder, and reading what it built."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -48,7 +49,8 @@ class Checkout:
         missing = [path for path in paths if not (self._directory / path).exists()]
         if missing:
             mend = "commit it, or take it out of mlgitops.yaml"
-            raise InvalidInput([Problem(message="is declared and not in the commit", path=p, mend=mend) for p in missing])
+            message = "is declared and not in the commit"
+            raise InvalidInput([Problem(message=message, path=path, mend=mend) for path in missing])
         return {name: file_digest(file) for path in paths for name, file in self._below(path)}
 
     def _below(self, path: str) -> Iterator[tuple[str, Path]]:
@@ -101,8 +103,6 @@ def _wait(process: "subprocess.Popen[bytes]", timeout_seconds: float) -> int:
     except subprocess.TimeoutExpired:
         return TIMED_OUT
     finally:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()

@@ -1,0 +1,1 @@
+"""Stores of data and model artifacts."""

@@ -1,0 +1,1 @@
+"""Manifests: reading, rendering, editing what the tool owns, and lint."""

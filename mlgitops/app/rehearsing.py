@@ -1,0 +1,161 @@
+"""Dry runs: the same use case over a repository that keeps in memory what would be written."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from mlgitops.app.context import Context, World
+from mlgitops.core.errors import Conflict
+from mlgitops.core.names import Digest
+from mlgitops.ports.clock import Clock
+from mlgitops.ports.cluster import Applied, Cluster, JobObservation
+from mlgitops.ports.evaluator import EvaluationOutcome, EvaluationRequest
+from mlgitops.ports.observer import Observer
+from mlgitops.ports.repository import Change, Commit, Person, Repository, Snapshot
+
+REVISION_DIGITS = 40
+C = TypeVar("C", bound=Context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intent:
+    """One commit that would be made."""
+
+    ref: str
+    """The reference it would be made on, like `refs/heads/main`."""
+    subject: str
+    """First line of its message."""
+    paths: tuple[str, ...]
+    """Files it would change, sorted."""
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A tree that exists only here."""
+
+    revision: str
+    below: Snapshot
+    files: Mapping[str, bytes | None]
+    commit: Commit
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's content."""
+        return self.files[path] if path in self.files else self.below.read(path)
+
+    def paths(self, prefix: str = "") -> tuple[str, ...]:
+        """Return the paths below a folder."""
+        folder = f"{prefix.rstrip('/')}/" if prefix else ""
+        known = {path for path in self.below.paths(prefix) if path not in self.files}
+        added = {path for path, data in self.files.items() if data is not None and path.startswith(folder)}
+        return tuple(sorted(known | added))
+
+
+class Rehearsal:
+    """Implements `ports.repository.Repository` over another one that it never writes."""
+
+    def __init__(self, repository: Repository, identity: Person, clock: Clock) -> None:
+        """Read from `repository`; commits are made in memory."""
+        self._repository, self._identity, self._clock = repository, identity, clock
+        self._tips: dict[str, Snapshot] = {}
+        self._drafts: dict[str, _Draft] = {}
+        self.intents: list[Intent] = []
+
+    def snapshot(self, ref: str) -> Snapshot:
+        """Return the tree that `ref` would have by now; what is read once stays as it was read."""
+        if ref not in self._tips:
+            self._tips[ref] = self._repository.snapshot(ref)
+        return self._tips[ref]
+
+    def at(self, revision: str) -> Snapshot:
+        """Return the tree of a revision, drafts included."""
+        return self._drafts.get(revision) or self._repository.at(revision)
+
+    def update(self, ref: str, expected: str | None, changes: Sequence[Change]) -> str | None:
+        """Keep what would be written."""
+        tip = self.snapshot(ref)
+        if tip.revision != expected:
+            raise Conflict(ref, expected, tip.revision)
+        for change in changes:
+            self._put(ref, change)
+        return self.snapshot(ref).revision
+
+    def create(self, changes: Mapping[str, Change]) -> Mapping[str, str]:
+        """Keep what would be created."""
+        for ref, change in changes.items():
+            self._put(ref, change)
+        return {ref: self.snapshot(ref).revision or "" for ref in changes}
+
+    def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
+        """Walk the drafts first, then what is really there."""
+        at: str | None = revision
+        while at is not None and at != until and at in self._drafts:
+            draft = self._drafts[at]
+            if path is None or any(one == path or one.startswith(f"{path}/") for one in draft.files):
+                yield draft.commit
+            at = draft.commit.parents[0] if draft.commit.parents else None
+        if at is not None and at != until:
+            yield from self._repository.history(at, until=until, path=path)
+
+    def _put(self, ref: str, change: Change) -> None:
+        below = self.snapshot(ref)
+        files = {path: data for path, data in change.files.items() if data != below.read(path)}
+        if not files:
+            return
+        revision = Digest.of(f"{ref} {below.revision} {len(self.intents)}".encode()).hex[:REVISION_DIGITS]
+        commit = Commit(
+            revision=revision,
+            parents=(below.revision,) if below.revision else (),
+            author=change.author or self._identity,
+            committer=self._identity,
+            committed_at=self._clock.now(),
+            message=change.message,
+            trailers=change.trailers,
+        )
+        draft = _Draft(revision, below, files, commit)
+        self._drafts[revision] = self._tips[ref] = draft
+        subject = change.message.partition("\n")[0]
+        self.intents.append(Intent(ref=ref, subject=subject, paths=tuple(sorted(files))))
+
+
+class _Watched:
+    """A cluster that is looked at and never asked for anything."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def job(self, environment: str, name: str) -> JobObservation | None:
+        return self._cluster.job(environment, name)
+
+    def logs(self, environment: str, name: str) -> Mapping[str, bytes]:
+        return self._cluster.logs(environment, name)
+
+    def applied(self, environment: str) -> Applied:
+        return self._cluster.applied(environment)
+
+    def sync(self) -> None:
+        """Ask for nothing: nothing was written."""
+
+
+class _Unasked:
+    """An evaluator that starts nothing and says what it would be asked."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def evaluate(self, request: EvaluationRequest) -> EvaluationOutcome | None:
+        self._observer.note(f"would evaluate {request.candidate_uri}; what follows depends on it")
+        return None
+
+
+def rehearsed(context: C, identity: Person) -> tuple[C, list[Intent]]:
+    """Return a context in which nothing is written, and the list of commits that would be made, filled as it is used.
+
+    Args:
+        context: The outside world; a `World` is looked at, and asked for nothing.
+        identity: Who would commit.
+    """
+    rehearsal = Rehearsal(context.repository, identity, context.clock)
+    quiet = replace(context, repository=rehearsal)
+    if isinstance(quiet, World):
+        quiet = replace(quiet, cluster=_Watched(quiet.cluster), evaluator=_Unasked(quiet.observer))
+    return quiet, rehearsal.intents
