@@ -12,6 +12,7 @@ from mlgitops.core.errors import ChecksFailed, DigestMismatch, InvalidInput
 from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.names import RELEASE_LENGTH, Digest
+from mlgitops.core.notebook import convert
 from mlgitops.core.release import Release, Submission
 from mlgitops.ports.builder import Builder, BuildRequest
 from mlgitops.ports.source import Source
@@ -50,6 +51,7 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     if text is None:
         raise InvalidInput("the repository has no mlgitops.yaml; `mlgitops init` writes one", path=MODEL_FILE)
     configuration = load_model(text, MODEL_FILE)
+    _convert(source, configuration)
     draft = _identified(context, source, configuration, text.decode(), attempt)
     if dry_run:
         return _drafted(context, draft)
@@ -61,6 +63,30 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     recorded = _record(context, full, new=True)
     assert recorded is not None
     return Submitted(release=recorded, new=recorded.submission.submitted_at == full.submitted_at)
+
+
+def _convert(source: Source, configuration: ModelConfiguration) -> None:
+    """Write the script that a notebook becomes; a notebook that only ran again is then the same release."""
+    notebook = configuration.training.notebook
+    if notebook is None:
+        return
+    data = source.read(notebook)
+    if data is None:
+        raise InvalidInput("is declared and not in the commit", path=notebook)
+    source.write(_script(notebook), convert(data, notebook).encode())
+
+
+def _script(notebook: str) -> str:
+    return notebook.removesuffix(".ipynb") + ".py"
+
+
+def _inputs(source: Source, configuration: ModelConfiguration) -> dict[str, Digest]:
+    """Return what decides what is trained, by path: no data, and a notebook's script in its place."""
+    data = [*(one.path for one in configuration.data), configuration.evaluation.data]
+    notebook = configuration.training.notebook
+    declared = [*configuration.inputs, configuration.requirements, *([_script(notebook)] if notebook else [])]
+    left_out = {*source.files(data), notebook}
+    return {path: digest for path, digest in source.files(declared).items() if path not in left_out}
 
 
 def _drafted(context: Context, draft: Submission) -> Submitted:
@@ -76,8 +102,7 @@ def _identified(
     """Find out who this release is, before anything is built."""
     data = source.files([one.path for one in configuration.data]) if configuration.data else {}
     evaluation = source.files([configuration.evaluation.data])
-    inputs = source.files([*configuration.inputs, configuration.requirements])
-    code = {path: digest for path, digest in inputs.items() if path not in data and path not in evaluation}
+    code = _inputs(source, configuration)
     return Submission(
         model=configuration.name,
         code_digest=str(Digest.of_files(code)),
@@ -180,11 +205,9 @@ def _built(context: Context, workshop: Workshop, configuration: ModelConfigurati
 
 
 def _request(source: Source, configuration: ModelConfiguration, draft: Submission) -> BuildRequest:
-    data = source.files([*(one.path for one in configuration.data), configuration.evaluation.data])
-    every = source.files([*configuration.inputs, configuration.requirements])
     return BuildRequest(
         source=source.directory,
-        files=tuple(sorted(path for path in every if path not in data)),
+        files=tuple(sorted(_inputs(source, configuration))),
         requirements=configuration.requirements,
         entrypoint=configuration.training.command,
         repository=configuration.image_repository,

@@ -32,6 +32,9 @@ class Source(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return a file's content, None when there is none."""
 
+    def write(self, path: str, data: bytes) -> None:
+        """Add a file that is made from the commit; `InvalidInput` when the commit has one of that name."""
+
     def files(self, paths: Sequence[str]) -> dict[str, Digest]:
         """Return the digest of every file at or below `paths` (`.` for all), by its path from the root.
 

@@ -44,6 +44,15 @@ class Checkout:
             return None
         return resolve_below(self._directory, file).read_bytes()
 
+    def write(self, path: str, data: bytes) -> None:
+        """Add a file that is made from the commit; `InvalidInput` when the commit has one of that name."""
+        target = self._directory / path
+        if target.exists() or target.is_symlink():
+            mend = "remove it, or train from it with `script:`"
+            raise InvalidInput([Problem(message="is made at every build, and is committed", path=path, mend=mend)])
+        resolve_below(self._directory, target.parent)
+        target.write_bytes(data)
+
     def files(self, paths: Sequence[str]) -> dict[str, Digest]:
         """Return the digest of every file at or below `paths`, by its path from the root."""
         missing = [path for path in paths if not (self._directory / path).exists()]
