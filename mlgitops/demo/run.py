@@ -24,7 +24,7 @@ MODEL: Final = "digits"
 MARKER: Final = ".mlgitops-demo"
 RATE: Final = 120
 """Requests per second that the demo's users send."""
-WAIT_SECONDS: Final = 240
+WAIT_SECONDS: Final = 600
 ENVIRONMENTS: Final = """\
 # The demo's environment: one minute where a real one takes hours.
 apiVersion: mlgitops.dev/v1

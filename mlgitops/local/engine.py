@@ -37,8 +37,8 @@ TICK_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 0.5
 RECONCILE_SECONDS: Final = 0.5
 PUSHED: Final = "pushed.json"
-AGAIN: Final = (4, 5)
-"""Exit codes after which the same push is tried again: somebody was faster, something was unavailable."""
+AGAIN: Final = (4, 5, 130)
+"""Exit codes after which the same push is tried again: somebody was faster, something was unavailable, interrupted."""
 TROUBLE_SECONDS: Final = 5.0
 
 
@@ -86,40 +86,32 @@ class Engine:
         self._seen: dict[str, str | None] = {}
         self._told: set[str] = set()
         self._stop = threading.Event()
-        self._bug: str = ""
+        self._taking: subprocess.Popen[str] | None = None
         store.root.mkdir(parents=True, exist_ok=True)
 
     def _image(self, reference: str) -> ImageContent:
         return image_content(self._home / wiring.REGISTRY, ImageReference.parse(reference), self._home / wiring.IMAGES)
 
     def stop(self) -> None:
-        """Ask `run` to end."""
+        """Ask `run` to end; a push that is being taken is taken again next time."""
         self._stop.set()
+        taking = self._taking
+        if taking is not None:
+            taking.terminate()
 
     def run(self) -> None:
         """Run until `stop`; what trains is drained and goes on next time, what serves ends."""
-        others = [threading.Thread(target=self._guarded, args=(one,)) for one in (self._reconciling, self._pushes)]
+        others = [threading.Thread(target=one) for one in (self._reconciling, self._pushes)]
         for one in others:
             one.start()
         try:
-            self._guarded(self._supervising)
+            self._supervising()
         finally:
-            self._stop.set()
+            self.stop()
             for one in others:
                 one.join()
             self._serving.close()
             self._cluster.close()
-        if self._bug:
-            raise RuntimeError(self._bug)
-
-    def _guarded(self, loop: Callable[[], None]) -> None:
-        """End the whole engine when one of its threads meets a bug, rather than limp on."""
-        try:
-            loop()
-        except Exception:  # noqa: BLE001 - reported by run, as the bug it is
-            self._bug = traceback.format_exc()
-        finally:
-            self._stop.set()
 
     # --- applying and supervising -------------------------------------------------------------------------------------
 
@@ -184,21 +176,27 @@ class Engine:
         repository = self._home / MODEL_REPOSITORY
         reference = f"refs/heads/{branch(self._home)}"
         while not self._stop.wait(LOOK_SECONDS):
-            revision = head(repository, reference)
-            if revision is not None and revision != self._pushed():
-                self._take(repository, revision)
+            self._tell(lambda: self._look_for_push(repository, reference))
+
+    def _look_for_push(self, repository: Path, reference: str) -> None:
+        revision = head(repository, reference)
+        if revision is not None and revision != self._pushed():
+            self._take(repository, revision)
 
     def _take(self, repository: Path, revision: str) -> None:
         """Do what the `train` workflow does; a push that failed is not tried again until the next one."""
         self._observer.note(f"push     {revision[:12]} arrived")
         words = ["train", "--home", str(self._home), "--repository", str(repository), "--revision", revision]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mlgitops", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        command = [sys.executable, "-m", "mlgitops", *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._taking = process
+        if self._stop.is_set():
+            process.terminate()
         assert process.stdout is not None
         for line in process.stdout:
             self._observer.note(f"train    {line.rstrip()}")
         code = process.wait()
+        self._taking = None
         if code in AGAIN and not self._stop.wait(TROUBLE_SECONDS):
             return
         if code >= 0:  # a killed command is tried again
@@ -214,11 +212,15 @@ class Engine:
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def _tell(self, work: Callable[[], None]) -> None:
-        """Do something; what it meets is told once, and the engine goes on."""
+        """Do something; what it meets is told once, and the engine goes on: what serves must not stop for a bug."""
         try:
             work()
         except MlgitopsError as error:
             self._note(str(error))
+        except Exception as error:  # noqa: BLE001 - told as the bug it is, with the trace in a file
+            trace = self._home / "bug.txt"
+            write_atomically(trace, traceback.format_exc().encode())
+            self._note(f"this is a bug in mlgitops: {type(error).__name__}: {error}; please report it with {trace}")
 
     def _note(self, words: str) -> None:
         if words not in self._told:

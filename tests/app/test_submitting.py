@@ -1,0 +1,145 @@
+"""A push becomes a release: the same content the same one, with its cause, tested before anything is built."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.world import world_of
+
+from mlgitops.adapters.builder.embedded import EmbeddedBuilder
+from mlgitops.adapters.source.checkout import Checkout
+from mlgitops.adapters.store.folder import FolderStore
+from mlgitops.app.context import Context, look
+from mlgitops.app.submitting import Submitted, Workshop, submit
+from mlgitops.core.errors import InvalidInput, MlgitopsError
+from mlgitops.ports.source import SourceCommit
+
+CONFIGURATION = """\
+apiVersion: mlgitops.dev/v1
+kind: Model
+metadata: {name: digits}
+inputs: [train.py]
+data:
+  - path: data/train.csv
+requirements: requirements.txt
+test:
+  command: [python, check.py]
+training:
+  script: train.py
+evaluation:
+  data: data/evaluation.npz
+  task: classification
+"""
+FILES = {
+    "mlgitops.yaml": CONFIGURATION,
+    "train.py": "print('training')\n",
+    "check.py": "",
+    "requirements.txt": "",
+    "data/train.csv": "1,2\n",
+    "data/evaluation.npz": "evaluation",
+    "README.md": "a model",
+}
+
+
+class Pushes:
+    """Pushes files to a world."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.context: Context = world_of(folder)[0]
+        self.count = 0
+        self.files = dict(FILES)
+
+    def push(self, **changes: str) -> Submitted:
+        self.count += 1
+        self.files |= {name.replace("__", "/").replace("_dot_", "."): text for name, text in changes.items()}
+        source = self.folder / f"source-{self.count}"
+        for name, text in self.files.items():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_text(text)
+        commit = SourceCommit(revision=f"{self.count:040x}", author="Ada <ada@example.org>", subject="a push")
+        workshop = Workshop(
+            source=Checkout(source, commit),
+            builder=EmbeddedBuilder(self.folder / "registry"),
+            store=FolderStore(self.folder / "store", "mlgitops-store"),
+        )
+        return submit(self.context, workshop)
+
+
+@pytest.fixture
+def pushes(tmp_path: Path) -> Pushes:
+    return Pushes(tmp_path)
+
+
+def test_a_push_names_image_and_data_by_digest(pushes: Pushes) -> None:
+    """A submission says by digest what it is made of, and its variables give the job the URIs."""
+    submission = pushes.push().release.submission
+    assert "@sha256:" in submission.image
+    assert submission.variables["MLGITOPS_DATA_URI"].startswith("pvc://mlgitops-store/data/digits/")
+    assert submission.cause == ("first",)
+
+
+def test_what_decides_nothing_makes_no_release(pushes: Pushes) -> None:
+    """Another README, or another commit of the same content, is the release that is there already."""
+    first = pushes.push()
+    again = pushes.push(README_dot_md="a better README")
+    assert (again.new, again.release.name) == (False, first.release.name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"train_dot_py": "print('more')\n"}, ("code",)),
+        ({"data__train_dot_csv": "1,2\n3,4\n"}, ("data",)),
+        ({"mlgitops_dot_yaml": CONFIGURATION.replace("script: train.py", "script: train.py\n  backoffLimit: 1")},
+         ("specification",)),
+        ({"train_dot_py": "1\n", "data__train_dot_csv": "5\n"}, ("code", "data")),
+    ],
+)  # fmt: skip
+def test_the_cause_is_what_differs_from_the_push_before(
+    pushes: Pushes, changes: dict[str, str], cause: tuple[str, ...]
+) -> None:
+    """Code, data and specification are told apart."""
+    pushes.push()
+    assert pushes.push(**changes).release.submission.cause == cause
+
+
+def test_failing_tests_submit_nothing(pushes: Pushes) -> None:
+    """A push whose tests fail leaves no release and no image, and says why."""
+    with pytest.raises(MlgitopsError, match="tests failed.*\n.*no digits"):
+        pushes.push(check_dot_py="raise SystemExit('no digits')")
+    assert look(pushes.context).ledger.models() == ()
+    assert not (pushes.folder / "registry").exists()
+
+
+def test_tests_run_without_credentials(pushes: Pushes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model repository's own code does not see the caller's environment."""
+    monkeypatch.setenv("REGISTRY_TOKEN", "planted-secret")
+    pushes.push(check_dot_py="import os\nassert 'planted-secret' not in str(os.environ)\n")
+
+
+def test_a_missing_input_is_named(pushes: Pushes) -> None:
+    """What the configuration declares and the commit lacks is said by name."""
+    with pytest.raises(InvalidInput, match=r"absent\.py"):
+        pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("inputs: [train.py]", "inputs: [train.py, absent.py]"))
+
+
+def notebook(code: str, count: int) -> str:
+    cell = {"cell_type": "code", "source": code, "metadata": {}, "outputs": [], "execution_count": count}
+    kernel = {"kernelspec": {"language": "python", "name": "python3", "display_name": "Python 3"}}
+    return json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+
+
+def test_a_notebook_that_only_ran_again_is_the_same_release(pushes: Pushes) -> None:
+    """A notebook is converted at every build; its outputs and counts decide nothing, its code does."""
+    text = CONFIGURATION.replace("inputs: [train.py]", "inputs: [train.ipynb]").replace(
+        "script: train.py", "notebook: train.ipynb"
+    )
+    del pushes.files["train.py"]
+    first = pushes.push(mlgitops_dot_yaml=text, train_dot_ipynb=notebook("print(1)", 1))
+    assert not pushes.push(train_dot_ipynb=notebook("print(1)", 7)).new
+    changed = pushes.push(train_dot_ipynb=notebook("print(2)", 8))
+    assert changed.new
+    assert changed.release.name != first.release.name
+    with pytest.raises(InvalidInput, match="is committed"):
+        pushes.push(train_dot_py="committed")
