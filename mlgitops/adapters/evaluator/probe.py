@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +55,8 @@ class Server:
         """Wait until it answers and return its port.
 
         Raises:
-            Refused: It refuses the model, or ends.
-            Unavailable: It is not ready in time.
+            Refused: It refuses the model.
+            Unavailable: It ends without a reason, or is not ready in time.
         """
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
@@ -64,10 +64,15 @@ class Server:
             if told.get("ready"):
                 return int(told["port"])
             if self._process.poll() is not None:
-                reason = self._told().get("reason") or self._last_lines() or f"exit status {self._process.returncode}"
-                raise Refused(f"the model server refuses the model: {reason}")
+                self._explain()
             time.sleep(POLL_SECONDS)
         raise Unavailable("the probed model server", f"not ready after {READY_SECONDS:.0f} seconds")
+
+    def _explain(self) -> NoReturn:
+        """Raise why the server ended: a reason it gave is the model's fault, an end without one may not be."""
+        if reason := self._told().get("reason"):
+            raise Refused(f"the model server refuses the model: {reason}")
+        raise Unavailable("the probed model server", f"ended with {self._process.returncode}: {self._last_lines()}")
 
     def _told(self) -> Mapping[str, Any]:
         try:

@@ -56,7 +56,7 @@ def _stat(pid: int) -> list[str] | None:
 def descendants(pid: int) -> set[int]:
     """Return the processes below a process, ended but unread ones included."""
     parents: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - a name each, no need of paths
+    for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := _stat(int(entry))):
             parents.setdefault(int(fields[_PARENT]), []).append(int(entry))
     found: set[int] = set()
