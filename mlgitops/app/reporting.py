@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from mlgitops.app.absorbing import waiting_for
-from mlgitops.app.context import ENVIRONMENTS_FILE, Context, View, look
-from mlgitops.app.deciding import environment_of
+from mlgitops.app.context import ENVIRONMENTS_FILE, Context, View, environment_of, look
 from mlgitops.app.evaluating import MODEL_FILE, all_gates, own_gates
 from mlgitops.app.reading import aliases, release_row, rollout_row
 from mlgitops.core import rollout as machine

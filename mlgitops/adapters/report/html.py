@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mlgitops.adapters.report import plots, wording
+from mlgitops.adapters.report.characters import visible
 
 _PACKAGE: Final = "mlgitops.adapters.report"
 
@@ -58,11 +59,11 @@ def _shown(value: Any) -> Any:
     """Make every text visible before it is escaped; what is not known is a dash."""
     if value is None:
         return "–"
-    return wording.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _when(text: str | None) -> Markup:
     """Return a time for people and for programs."""
     if not text:
         return Markup("–")
-    return Markup('<time datetime="{}">{}</time>').format(wording.visible(text), wording.visible(wording.moment(text)))
+    return Markup('<time datetime="{}">{}</time>').format(visible(text), visible(wording.moment(text)))

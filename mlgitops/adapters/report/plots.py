@@ -10,6 +10,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from mlgitops.adapters.report import wording
+from mlgitops.adapters.report.characters import visible
 from mlgitops.adapters.report.svg import (
     WIDTH,
     Point,
@@ -33,7 +34,7 @@ from mlgitops.core.analysis.words import odds
 Values = Mapping[str, Any]
 LEFT: Final = 76
 RIGHT: Final = WIDTH - 14
-ROW: Final = 46
+ROW: Final = 54
 MOST_ROWS: Final = 14
 """Rows of one drawing; the table beside it has all."""
 MOST_CURVES: Final = 3
@@ -109,7 +110,7 @@ def _sides(training: Sequence[Point], validation: Sequence[Point]) -> list[tuple
 
 
 def _short(text: str, most: int) -> str:
-    shown = wording.visible(text)
+    shown = visible(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
@@ -166,7 +167,7 @@ def course(identifier: str, rollout: Values, made_at: str) -> Markup | None:
         *(line((x(mark), 34), (x(mark), bottom), "grid faint") for mark in marks),
         *(label(elapsed(mark), x(mark), bottom + 24, anchor="start" if mark == 0 else "middle") for mark in marks),
     ]
-    parts = [_traffic(rollout, window, x), *([] if evidence is None else [_evidence(evidence, window, x)])]
+    parts = [_traffic(rollout, window, x), *([] if evidence is None else [_evidence(rollout, evidence, window, x)])]
     return figure(
         identifier,
         bottom + 34,
@@ -236,11 +237,12 @@ def _cross(place: Point, title: Markup) -> Markup:
     return element("path", title, d=f"M{x - 7:.1f} {y - 7:.1f}l14 14m0 -14l-14 14", class_="mark back")
 
 
-def _evidence(evidence: Values, window: _Window, x: Scale) -> Markup:
+def _evidence(rollout: Values, evidence: Values, window: _Window, x: Scale) -> Markup:
     paths = {
         kind: [(window.since(at), float(log)) for at, log in path if drawable(log)]
         for kind, path in evidence["paths"].items()
     }
+    begins = next((window.since(one["at"]) for one in rollout["traffic"] if one["weight"]), 0.0)
     limits = [limit for limit in evidence["thresholds"].values() if drawable(limit) and limit > 0]
     limit = min(limits, default=5.0)
     every = [log for path in paths.values() for _, log in path]
@@ -248,21 +250,22 @@ def _evidence(evidence: Values, window: _Window, x: Scale) -> Markup:
     y = Scale(max(min([-1.0, *every]), -limit), min(max([limit * 1.3, *every]), limit * 3), 362, 236)
     drawn = [
         polyline(
-            [(x(0), y(0)), *((x(at), y(log)) for at, log in path if 0 <= at <= window.seconds)], f"line {series(kind)}"
+            [(x(begins), y(0)), *((x(at), y(log)) for at, log in path if begins <= at <= window.seconds)],
+            f"line {series(kind)}",
         )
         for kind, path in paths.items()
         if path
     ]
     threshold = [
         line((LEFT, y(limit)), (RIGHT, y(limit)), "limit"),
-        label(f"rolls back from {odds(limit)}", RIGHT, y(limit) - 7, anchor="end", kind="label alarm"),
+        label(f"rolls back from {odds(limit)}", LEFT + 6, y(limit) - 7, kind="label alarm"),
     ]
     return joined(
         (
             label("evidence against the canary, ln E", 0, 214, kind="label strong"),
             _y_axis(y, ticks(y.low, y.high, 4)),
-            *(threshold if limits else ()),
             *drawn,
+            *(threshold if limits else ()),
         )
     )
 
@@ -295,15 +298,15 @@ def _lane(rollout: Values, x: Scale, top: float, now: datetime) -> Markup:
     ended = _moment(rollout["ended"]).timestamp() if rollout["ended"] else now.timestamp()
     parts = [
         label(f"{rollout['rollout']} · {_short(rollout['release'], 12)} · {outcome.short}", 4, top + 17),
-        bar(x(proposed), x(ended), top + 29, 4, "lane wait"),
+        bar((x(proposed), x(ended)), top + 29, 4, "lane wait"),
     ]
     changes = [(x(_moment(one["at"]).timestamp()), one["weight"]) for one in rollout["traffic"]]
     for (left, weight), (until, _) in pairwise([*changes, (x(now.timestamp()), 0)]):
         if 0 < weight < 100:
-            parts.append(bar(left, until, top + 26, 10, "lane tried", f"canary at {weight} %"))
+            parts.append(bar((left, until), top + 26, 10, "lane tried", f"canary at {weight} %"))
     for left, right in rollout["served"]:
         until = _moment(right).timestamp() if right else now.timestamp()
-        parts.append(bar(x(_moment(left).timestamp()), x(until), top + 24, 14, "lane served", "served alone"))
+        parts.append(bar((x(_moment(left).timestamp()), x(until)), top + 24, 14, "lane served", "served alone"))
     if outcome.tone == "bad":
         parts.append(_cross((x(ended), top + 31), element("title", outcome.words)))
     return joined(parts)
@@ -328,15 +331,22 @@ def values(identifier: str, metrics: Sequence[Values], gates: Sequence[Values]) 
     if not rows:
         return None
     ends = [end for row in rows for side in (row["candidate"], row["champion"]) if side for end in _ends(side)]
-    ends += [limit for row in rows for name in ("minimum", "maximum") for limit in _limits(gates, row["metric"], name)]
-    low, high = padded(ends, 0.04)
-    x = Scale(max(0.0, low), min(1.0, high), 10, RIGHT - 6)
+    x = _share_scale(ends, gates, rows)
     drawn = [_value_row(row, gates, x, ROW * place) for place, row in enumerate(rows)]
-    told = "; ".join(f"{wording.visible(row['metric'])} {_in_words(row)}" for row in rows)
+    told = "; ".join(f"{row['metric']} {_in_words(row)}" for row in rows)
     axis = _bottom_axis(x, ROW * len(rows) + 4, [(one, f"{one * 100:.3g} %") for one in ticks(x.low, x.high, 5)])
     return figure(
         identifier, ROW * len(rows) + 36, "Metrics of the evaluation, with intervals", f"{told}.", axis, *drawn
     )
+
+
+def _share_scale(ends: Sequence[float], gates: Sequence[Values], rows: Sequence[Values]) -> Scale:
+    """Return the axis of shares; limits of gates are on it where they do not push all values into a corner."""
+    low, high = min(ends), max(ends)
+    room = high - low
+    limits = [limit for row in rows for name in ("minimum", "maximum") for limit in _limits(gates, row["metric"], name)]
+    low, high = padded([low, high, *(one for one in limits if low - room <= one <= high + room)], 0.04)
+    return Scale(max(0.0, low), min(1.0, high), 10, RIGHT - 6)
 
 
 def _ends(side: Values) -> list[float]:
@@ -350,14 +360,14 @@ def _in_words(row: Values) -> str:
 
 def _value_row(row: Values, gates: Sequence[Values], x: Scale, top: float) -> Markup:
     sides = [("champion", row["champion"], 10), ("candidate", row["candidate"], -2)]
-    shown = [whisker(side, x, top + 29 + shift, kind) for kind, side, shift in sides if side]
+    shown = [whisker(side, x, top + 32 + shift, kind) for kind, side, shift in sides if side]
     limits = [limit for name in ("minimum", "maximum") for limit in _limits(gates, row["metric"], name)]
     value = f"{100 * row['candidate']['value']:.4g} %"
     return joined(
         (
             label(_short(row["metric"], 24), 10, top + 17),
             label(value, RIGHT - 6, top + 17, anchor="end", kind="label strong"),
-            *(line((x(one), top + 20), (x(one), top + ROW - 2), "limit") for one in limits),
+            *(line((x(one), top + 23), (x(one), top + ROW - 2), "limit") for one in limits if x.low <= one <= x.high),
             *shown,
         )
     )
@@ -426,20 +436,20 @@ def _forest(identifier: str, rows: Sequence[tuple[Values, Values]], gates: Seque
     ends = [end for _, found in rows for end in _ends(found)] + [one for some in allowed.values() for one in some]
     x = Scale(*padded([0.0, *ends]), 10, RIGHT - 6)
     bottom = ROW * len(rows) + 4
-    marks = [(one, f"{one * 100:+.3g}" if shares else f"{one:+.3g}") for one in ticks(x.low, x.high, 4)]
+    marks = [(one, signed(round(one * 100 if shares else one, 12))) for one in ticks(x.low, x.high, 4)]
     drawn = [
         _difference_row(row, found, allowed[row["metric"]], x, ROW * place) for place, (row, found) in enumerate(rows)
     ]
-    told = "; ".join(f"{wording.visible(row['metric'])}: {difference_words(row)}" for row, found in rows)
-    unit = "percentage points, positive is better" if shares else "positive is better"
+    told = "; ".join(f"{row['metric']}: {difference_words(row)}" for row, found in rows)
+    unit = "percentage points" if shares else "own unit, positive is better"
     return figure(
         identifier,
         bottom + 56,
         "Difference from the champion on the same examples",
         f"{told}.",
-        _bottom_axis(x, bottom, [(one, "0" if abs(one) < 1e-12 else name) for one, name in marks]),
+        _bottom_axis(x, bottom, marks),
         line((x(0), 4), (x(0), bottom), "zero"),
-        label(f"← worse   ({unit})   better →", WIDTH / 2, bottom + 48, anchor="middle", kind="label muted"),
+        label(f"← worse · {unit} · better →", WIDTH / 2, bottom + 48, anchor="middle", kind="label muted"),
         *drawn,
     )
 
@@ -449,10 +459,16 @@ def _difference_row(row: Values, found: Values, allowed: Sequence[float], x: Sca
         (
             label(_short(row["metric"], 20), 10, top + 17),
             label(difference_words(row), RIGHT - 6, top + 17, anchor="end", kind="label strong"),
-            *(line((x(one), top + 20), (x(one), top + ROW - 2), "limit") for one in allowed),
-            whisker(found, x, top + 31, told_apart(found)),
+            *(line((x(one), top + 23), (x(one), top + ROW - 2), "limit") for one in allowed),
+            whisker(found, x, top + 34, told_apart(found)),
         )
     )
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign, and 0 without one."""
+    text = f"{value:+.3g}"
+    return "0" if float(text) == 0 else text
 
 
 def difference_words(row: Values) -> str:
@@ -461,5 +477,5 @@ def difference_words(row: Values) -> str:
     if found is None:
         return "no difference known"
     factor = 100 if is_share(row["metric"]) else 1
-    told = [None if found[name] is None else f"{found[name] * factor:+.3g}" for name in ("value", "low", "high")]
+    told = [None if found[name] is None else signed(found[name] * factor) for name in ("value", "low", "high")]
     return f"{told[0]}" + (f" ({told[1]} to {told[2]})" if None not in told else "")

@@ -8,6 +8,8 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
+from mlgitops.adapters.report.characters import visible
+
 WIDTH: Final = 640
 """Units of every drawing's width; the page scales it, and makes the letters larger where it is narrow."""
 LARGEST: Final = 1e150
@@ -29,12 +31,12 @@ def element(name: str, *children: object, **attributes: object) -> Markup:
 
 
 def _text(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else visible(str(value))
 
 
 def joined(parts: Iterable[object]) -> Markup:
-    """Return parts one after the other; text among them is escaped."""
-    return Markup("").join(parts)  # type: ignore[arg-type]
+    """Return parts one after the other; text among them is made visible and escaped."""
+    return Markup("").join(one if isinstance(one, Markup) else visible(str(one)) for one in parts)
 
 
 def number(value: float) -> str:
@@ -75,10 +77,12 @@ def polyline(points: Sequence[Point], kind: str) -> Markup:
     return element("polyline", points=" ".join(f"{number(x)},{number(y)}" for x, y in points), class_=kind)
 
 
-def bar(left: float, right: float, top: float, height: float, kind: str, title: str = "") -> Markup:
+def bar(across: tuple[float, float], top: float, height: float, kind: str, title: str = "") -> Markup:
     """Return a bar that can be seen however short it is."""
     told = [element("title", title)] if title else []
-    return element("rect", *told, x=left, y=top, width=max(3.0, right - left), height=height, rx=2, class_=kind)
+    return element(
+        "rect", *told, x=across[0], y=top, width=max(3.0, across[1] - across[0]), height=height, rx=2, class_=kind
+    )
 
 
 def drawable(value: object) -> bool:

@@ -1,33 +1,16 @@
 """What machines call things, in words for a reader who knows neither them nor statistics."""
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
+from mlgitops.adapters.report.characters import visible
 from mlgitops.adapters.report.svg import drawable
 from mlgitops.core.analysis.words import NAMES, odds, percent, points, seconds
 
 Tone = Literal["good", "bad", "open", "plain"]
 SYMBOLS: Final[Mapping[Tone, str]] = {"good": "✓", "bad": "✕", "open": "…", "plain": "–"}
-_JOINERS: Final = "\u200c\u200d"
-"""Parts of scripts and of emoji; they move nothing."""
-_KEPT: Final = ("L", "M", "N", "P", "S", "Zs")
-"""Categories of characters that are seen, or are spaces."""
-
-
-def visible(text: str) -> str:
-    """Return text in which every character that is not seen, or moves others, is written as its number."""
-    if text.isprintable():
-        return text
-    return "".join(_visible(one) for one in text.replace("\r\n", "\n"))
-
-
-def _visible(character: str) -> str:
-    if character == "\n" or character in _JOINERS or unicodedata.category(character).startswith(_KEPT):
-        return character
-    return " " if character == "\t" else f"⟨U+{ord(character):04X}⟩"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +42,7 @@ _ROLLOUTS: Final = {
     "COMPLETING": _outcome("open", "completing", "passed every step and takes all traffic"),
     "RETIRED": _outcome("plain", "retired", "served, and was replaced by a later one"),
     "ROLLING_BACK": _outcome("bad", "rolling back", "all traffic is going back"),
-    "ROLLED_BACK": _outcome("bad", "rolled back", "rolled back: all traffic returned"),
+    "ROLLED_BACK": _outcome("bad", "rolled back", "rolled back, all traffic returned"),
     "WITHDRAWN": _outcome("plain", "withdrawn", "taken back before anything moved"),
     "REFUSED": _outcome("bad", "refused", "refused before anything moved"),
     "ERRORED": _outcome("bad", "errored", "whether it may start could not be found out"),
@@ -158,6 +141,14 @@ def moment(text: str) -> str:
     except ValueError:
         return text
     return f"{at:%d %b %Y, %H:%M:%S} UTC"
+
+
+def brief(text: str, most: int = 160) -> str:
+    """Return the beginning of a text, cut between words."""
+    shown = visible(" ".join(text.split()))
+    if len(shown) <= most:
+        return shown
+    return shown[: most - 1].rsplit(" ", 1)[0][: most - 1] + " …"
 
 
 def span(start: str, end: str) -> str:

@@ -6,10 +6,17 @@ import click
 
 from mlgitops.app.reporting import collect
 from mlgitops.cli import options
+from mlgitops.cli.words import examples
 from mlgitops.core.errors import InvalidInput
 
 
-@click.command("report")
+@click.command(
+    "report",
+    epilog=examples(
+        "mlgitops report",
+        "mlgitops report --model digits --environment staging --file report.html",
+    ),
+)
 @click.option("--file", "-f", "target", metavar="PATH", help="File to write; default: MODEL-ENVIRONMENT.html here.")
 @options.one_model
 @options.one_environment

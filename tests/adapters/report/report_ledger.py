@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-from tests.support.world import CONFIGURATION, ENVIRONMENTS
 
 from mlgitops.app import judging
 from mlgitops.app.context import Context, View, World
@@ -25,9 +24,10 @@ from mlgitops.core.loading import load_environments
 from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.names import Digest
 from mlgitops.core.release import Release, Submission
-from mlgitops.core.rollout import Proposal, Rollout, RolloutPhase
+from mlgitops.core.rollout import Proposal, Rollout
 from mlgitops.ports.observer import Silent
 from mlgitops.ports.repository import Person
+from tests.support.world import CONFIGURATION, ENVIRONMENTS
 
 MODEL = "digits"
 START = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -87,18 +87,18 @@ class Story:
 
     def context(self) -> Context:
         return cast(
-            Context,
+            "Context",
             World(
-                repository=cast(Any, self.memory),
-                clock=cast(Any, SimpleNamespace(now=lambda: self.at)),
+                repository=cast("Any", self.memory),
+                clock=cast("Any", SimpleNamespace(now=lambda: self.at)),
                 person=Person(name="Ada", email="ada@example.org"),
                 sleep=lambda _: None,
                 observer=Silent(),
-                cluster=cast(Any, None),
-                serving=cast(Any, None),
-                metrics=cast(Any, SimpleNamespace(samples=lambda *_: self.samples)),
-                store=cast(Any, None),
-                evaluator=cast(Any, None),
+                cluster=cast("Any", None),
+                serving=cast("Any", None),
+                metrics=cast("Any", SimpleNamespace(samples=lambda *_: self.samples)),
+                store=cast("Any", None),
+                evaluator=cast("Any", None),
             ),
         )
 
@@ -245,9 +245,9 @@ class Story:
 
     def decide(self, rollout: Rollout) -> tuple[str, Verdict]:
         """Judge, and keep the record."""
-        world = cast(World, self.context())
+        world = cast("World", self.context())
         verdict = judging.judge(world, rollout)
-        record = judging.record(world, cast(View, SimpleNamespace(ledger=self.ledger)), rollout, verdict)
+        record = judging.record(world, cast("View", SimpleNamespace(ledger=self.ledger)), rollout, verdict)
         self.put(lambda ledger: ledger.put_decision("production", MODEL, record.name, record.values, record.words))
         return record.name, verdict
 
