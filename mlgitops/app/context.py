@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mlgitops.core.configuration import EnvironmentsConfiguration
-from mlgitops.core.errors import NotFound
+from mlgitops.core.configuration import Environment, EnvironmentsConfiguration
+from mlgitops.core.errors import InvalidInput, NotFound
 from mlgitops.core.ledger import Ledger
-from mlgitops.core.loading import load_environments
+from mlgitops.core.loading import load_environments, read_environment_names
 from mlgitops.core.manifest.fields import LEDGER, MAIN
+from mlgitops.core.release import Release
 from mlgitops.ports.clock import Clock
 from mlgitops.ports.cluster import Cluster
 from mlgitops.ports.evaluator import Evaluator
@@ -55,10 +56,19 @@ class View:
     @property
     def configuration(self) -> EnvironmentsConfiguration:
         """`environments.yaml` as it stands on `main`."""
+        return load_environments(self._environments, ENVIRONMENTS_FILE)
+
+    @property
+    def environment_names(self) -> tuple[str, ...]:
+        """The environments in the order of promotion, for what only looks: the file is not judged."""
+        return read_environment_names(self._environments, ENVIRONMENTS_FILE)
+
+    @property
+    def _environments(self) -> bytes:
         data = self.main.read(ENVIRONMENTS_FILE)
         if data is None:
             raise NotFound("file", ENVIRONMENTS_FILE)
-        return load_environments(data, ENVIRONMENTS_FILE)
+        return data
 
 
 def look(context: Context) -> View:
@@ -78,3 +88,40 @@ def look(context: Context) -> View:
 def by(person: Person) -> str:
     """Return a person as text, as git writes it."""
     return f"{person.name} <{person.email}>"
+
+
+def check_model(view: View, model: str) -> None:
+    """Refuse a model that never submitted a release; `NotFound` names those that did."""
+    known = view.ledger.models()
+    if model not in known:
+        raise NotFound("model", model, known)
+
+
+def environment_of(view: View, name: str | None, model: str) -> Environment:
+    """Return the environment of that name; without a name, the last one, which is production.
+
+    Raises:
+        NotFound: There is no such environment, or no such model.
+    """
+    check_model(view, model)
+    configuration = view.configuration
+    found = configuration.environments[-1] if name is None else configuration.environment(name)
+    if found is None:
+        raise NotFound("environment", name or "", [one.name for one in configuration.environments])
+    return found
+
+
+def find_release(view: View, model: str, name: str) -> Release:
+    """Return the release whose name starts with `name`, which at least four digits must do.
+
+    Raises:
+        NotFound: There is none.
+        InvalidInput: There are several.
+    """
+    known = view.ledger.release_names(model)
+    found = [one for one in known if len(name) >= 4 and one.startswith(name)]
+    if len(found) > 1:
+        raise InvalidInput(f"release {name} is one of several: {', '.join(found)}")
+    if not found:
+        raise NotFound("release", name, known)
+    return view.ledger.release(model, found[0])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mlgitops.app.absorbing import pending
-from mlgitops.app.context import Context, View, by, look
+from mlgitops.app.context import Context, View, by, environment_of, find_release, look
 from mlgitops.app.moves import Move, now, put
 from mlgitops.app.promoting import promotion
 from mlgitops.app.rolling import folder_of, projected
@@ -12,7 +12,7 @@ from mlgitops.app.writing import write
 from mlgitops.core import diary
 from mlgitops.core import release as release_machine
 from mlgitops.core.configuration import Environment
-from mlgitops.core.errors import Denied, InvalidInput, NotFound
+from mlgitops.core.errors import Denied, InvalidInput
 from mlgitops.core.events import stamp
 from mlgitops.core.ledger import Approval, EnvironmentState, Hold
 from mlgitops.core.release import Release, ReleasePhase
@@ -27,38 +27,6 @@ class Answer:
     words: str
     changed: bool
     values: dict[str, object]
-
-
-def environment_of(view: View, name: str | None, model: str) -> Environment:
-    """Return the environment of that name; without a name, the last one, which is production.
-
-    Raises:
-        NotFound: There is no such environment, or no such model.
-    """
-    configuration = view.configuration
-    known = view.ledger.models()
-    if model not in known:
-        raise NotFound("model", model, known)
-    found = configuration.environments[-1] if name is None else configuration.environment(name)
-    if found is None:
-        raise NotFound("environment", name or "", [one.name for one in configuration.environments])
-    return found
-
-
-def find_release(view: View, model: str, name: str) -> Release:
-    """Return the release whose name starts with `name`, which at least four digits must do.
-
-    Raises:
-        NotFound: There is none.
-        InvalidInput: There are several.
-    """
-    known = view.ledger.release_names(model)
-    found = [one for one in known if len(name) >= 4 and one.startswith(name)]
-    if len(found) > 1:
-        raise InvalidInput(f"release {name} is one of several: {', '.join(found)}")
-    if not found:
-        raise NotFound("release", name, known)
-    return view.ledger.release(model, found[0])
 
 
 def _write_state(

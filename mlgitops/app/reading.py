@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mlgitops.app.context import Context, View, look
-from mlgitops.app.deciding import environment_of, find_release
+from mlgitops.app.context import Context, View, check_model, environment_of, find_release, look
 from mlgitops.core import release as releases
 from mlgitops.core.driver import cohort
 from mlgitops.core.events import stamp
@@ -17,7 +16,7 @@ def status(context: Context, model: str | None = None) -> dict[str, Any]:
     """Return what serves, what is under way, what waits and why, for every model or one."""
     view = look(context)
     if model is not None:
-        environment_of(view, None, model)
+        check_model(view, model)
     names = view.ledger.models() if model is None else (model,)
     return {"models": [_model_status(view, name) for name in names]}
 
@@ -28,9 +27,7 @@ def _model_status(view: View, model: str) -> dict[str, Any]:
     return {
         "model": model,
         "releases": [release_row(one) for one in every if one.phase in releases.OPEN or one is newest],
-        "environments": [
-            _environment_status(view, view.ledger.state(one.name, model)) for one in view.configuration.environments
-        ],
+        "environments": [_environment_status(view, view.ledger.state(name, model)) for name in view.environment_names],
     }
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from mlgitops.app.absorbing import pending, take_up
-from mlgitops.app.context import Context, View, by, look
-from mlgitops.app.deciding import Answer, end_release, environment_of, find_release, show_state
+from mlgitops.app.context import Context, View, by, environment_of, find_release, look
+from mlgitops.app.deciding import Answer, end_release, show_state
 from mlgitops.app.moves import Move, now, put, rolled_back
 from mlgitops.app.rolling import folder_of
 from mlgitops.app.writing import write

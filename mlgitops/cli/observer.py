@@ -3,6 +3,9 @@
 import sys
 from datetime import UTC, datetime
 
+from mlgitops.cli import github
+from mlgitops.cli.words import redacted, several_lines
+
 
 class Lines:
     """Writes a line for everything it is told, with the time of day where that helps."""
@@ -14,5 +17,5 @@ class Lines:
     def note(self, message: str) -> None:
         """Write one line."""
         prefix = f"{datetime.now(UTC):%H:%M:%S} " if self._times else ""
-        sys.stderr.write(f"{prefix}{message}\n")
+        sys.stderr.write(github.harmless(f"{prefix}{redacted(several_lines(message))}") + "\n")
         sys.stderr.flush()

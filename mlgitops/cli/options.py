@@ -3,45 +3,51 @@
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mlgitops.app.context import Context, look
+from mlgitops.app.context import Context, environment_of, look
+from mlgitops.cli import github
 from mlgitops.cli.settings import Settings, person, read_settings
+from mlgitops.cli.words import redacted, redacted_values, several_lines
 from mlgitops.core.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from mlgitops.app.deciding import Answer
+    from mlgitops.app.rehearsing import Intent
+
 F = TypeVar("F", bound=Callable[..., Any])
+Act = Callable[[Context, str], "Answer"]
+"""What a person decides, for one model."""
 
 
 def places(command: F) -> F:
     """Add the flags that say where things are."""
-    command = click.option(
-        "--environment-repository", "-R", metavar="LOCATION", help="Environment repository: a path, https or ssh."
-    )(command)
-    return click.option("--home", metavar="FOLDER", help="Folder of the embedded engine; default: the nearest .mlgitops.")(
-        command
-    )
+    location = "Environment repository: a path, https or ssh; default: the engine's own."
+    home = "Folder of the embedded engine; default: the nearest .mlgitops."
+    command = click.option("--environment-repository", "-R", metavar="LOCATION", help=location)(command)
+    return click.option("--home", metavar="FOLDER", help=home)(command)
 
 
 def output(command: F) -> F:
     """Add `--output` and `--verbose`."""
+    choice = click.Choice(["text", "json"])
+    words = "For people, or for programs; default: text."
     command = click.option("--verbose", is_flag=True, help="Show the traceback of an error.")(command)
-    return click.option(
-        "--output", "-o", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
-    )(command)
+    return click.option("--output", "-o", type=choice, default="text", help=words)(command)
 
 
 def one_model(command: F) -> F:
     """Add `--model`."""
-    return click.option("--model", "-m", metavar="NAME", help="The model; needed only where there are several.")(command)
+    words = "The model; needed only where there are several."
+    return click.option("--model", "-m", metavar="NAME", help=words)(command)
 
 
 def one_environment(command: F) -> F:
     """Add `--environment`."""
-    return click.option("--environment", "-e", metavar="NAME", help="The environment; default: the last, production.")(
-        command
-    )
+    words = "The environment; default: the last, production."
+    return click.option("--environment", "-e", metavar="NAME", help=words)(command)
 
 
 def dry_run(command: F) -> F:
@@ -62,26 +68,83 @@ def chosen(context: Context, model: str | None) -> str:
 
     Raises:
         InvalidInput: None was named and there are several, or none at all.
+        NotFound: There is no such model.
     """
+    view = look(context)
+    known = view.ledger.models()
     if model is not None:
+        environment_of(view, None, model)
         return model
-    known = look(context).ledger.models()
     if len(known) != 1:
         told = f"name one with --model: {', '.join(known)}" if known else "nothing was submitted yet; push first"
         raise InvalidInput(told)
     return known[0]
 
 
-def show(values: Mapping[str, Any], words: str, output: str) -> None:
-    """Print the answer: data for programs, words for people."""
-    sys.stdout.write((json.dumps(values, indent=1) if output == "json" else words.rstrip("\n")) + "\n")
+def decide(act: Act, where: tuple[str | None, str | None, str | None], output: str, *, dry_run: bool) -> None:
+    """Carry out what a person decided, or say what would be written; then tell people, programs and a workflow.
+
+    Args:
+        act: The decision, given the outside world and the model's name.
+        where: `--model`, `--home`, `--environment-repository`.
+        output: `--output`.
+        dry_run: Rehearse it; nothing is written.
+    """
+    model, home, location = where
+    settings, context = open_context(home, location)
+    intents: list[Intent] = []
+    if dry_run:
+        from mlgitops.app.rehearsing import rehearsed
+        from mlgitops.local.wiring import TOOL
+
+        context, intents = rehearsed(context, TOOL)
+    name = chosen(context, model)
+    answer = act(context, name)
+    values = {"model": name, **answer.values, "changed": answer.changed, "dryRun": dry_run}
+    if dry_run:
+        values |= {"revision": None} if "revision" in values else {}
+        values["commits"] = commits(intents)
+        show(values, f"{planned(intents)}\nafterwards: {answer.words}", output)
+        return
+    nudge(settings)
+    show(values, answer.words, output)
+    report(values, answer.words)
+
+
+def commits(intents: "list[Intent]") -> list[dict[str, Any]]:
+    """Return the commits of a rehearsal as plain values."""
+    return [{"ref": one.ref, "subject": one.subject, "paths": list(one.paths)} for one in intents]
+
+
+def planned(intents: "list[Intent]") -> str:
+    """Return the commits of a rehearsal as words."""
+    lines = [f"  {one.ref.removeprefix('refs/heads/')}: {one.subject}" for one in intents]
+    if not lines:
+        return "dry run: nothing to do"
+    return "\n".join(["dry run, nothing was written; it would commit:", *lines])
+
+
+def report(values: Mapping[str, object], words: str) -> None:
+    """Give a workflow's step its outputs and its summary."""
+    github.report(click.get_current_context().command_path, values, words)
+
+
+def show(values: Mapping[str, Any], words: str, output: str) -> str:
+    """Print the answer, data for programs or words for people, without secrets or control characters; returns it."""
+    if output == "json":
+        text = json.dumps(redacted_values(dict(values)), indent=1)
+    else:
+        text = github.harmless(redacted(several_lines(words.rstrip("\n"))))
+    sys.stdout.write(f"{text}\n")
+    return f"{text}\n"
 
 
 def nudge(settings: Settings) -> None:
     """Ask the embedded engine to look at once, where there is one."""
-    if settings.home is not None:
-        from mlgitops.adapters.cluster.embedded import EmbeddedCluster
-        from mlgitops.local.wiring import CLUSTER
+    if settings.home is None:
+        return
+    from mlgitops.adapters.cluster.embedded import EmbeddedCluster
+    from mlgitops.local.wiring import CLUSTER
 
-        if (settings.home / CLUSTER).is_dir():
-            EmbeddedCluster(settings.home / CLUSTER).sync()
+    if (settings.home / CLUSTER).is_dir():
+        EmbeddedCluster(settings.home / CLUSTER).sync()

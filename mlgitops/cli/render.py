@@ -1,17 +1,32 @@
-"""Tables and paragraphs for people."""
+"""Tables and paragraphs for people, laid out for 80 columns whatever the terminal, so that a log shows the same."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+from mlgitops.cli.words import one_line
+
+WIDTH: Final = 80
+SHORTEST: Final = 12
+"""Characters that the last column of a table always gets."""
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows under headings in aligned columns, nothing for no rows."""
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> str:
+    """Return rows under headings in aligned columns, nothing for no rows; the last column is cut where 80 are full."""
     text = [[_cell(cell) for cell in row] for row in rows]
     if not text:
         return ""
     widths = [max(len(row[index]) for row in [list(headings), *text]) for index in range(len(headings))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [headings, *text]]
-    return "\n".join(line.rstrip() for line in lines)
+    last = max(SHORTEST, WIDTH - len(indent) - sum(width + 2 for width in widths[:-1]))
+    lines = []
+    for row in [list(headings), *text]:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
+        lines.append(indent + "  ".join([*cells, _cut(row[-1], last)]).rstrip())
+    return "\n".join(lines)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _cell(value: object) -> str:
@@ -20,9 +35,24 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
-        return ", ".join(str(one) for one in value)
-    # One line, no control characters: names and subjects come from other people's repositories.
-    return "".join(one if one.isprintable() else " " for one in str(value))
+        return one_line(", ".join(str(one) for one in value))
+    return one_line(value)
+
+
+def paragraph(text: str, indent: str = "") -> str:
+    """Return text in lines of at most 80 columns where words allow it; lines after the first stand further in."""
+    return textwrap.fill(
+        one_line(text),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
 
 
 def status(values: Mapping[str, Any]) -> str:
@@ -32,37 +62,38 @@ def status(values: Mapping[str, Any]) -> str:
 
 
 def _model(values: Mapping[str, Any]) -> str:
-    lines = [values["model"]]
+    lines = [one_line(values["model"])]
     for one in values["environments"]:
         lines += _environment(one)
     rows = [
         (one["release"], one["phase"], one["cause"], one["revision"][:12], one["subject"]) for one in values["releases"]
     ]
-    listed = table(("release", "phase", "cause", "commit", "subject"), rows)
-    lines += ["", *(f"  {line}" for line in listed.splitlines())] if listed else []
-    ended = [f"  {one['release']}: {one['reason']}" for one in values["releases"] if one["reason"]]
-    return "\n".join(_cell(line) if line else line for line in (*lines, *ended))
+    listed = table(("release", "phase", "cause", "commit", "subject"), rows, "  ")
+    lines += ["", listed] if listed else []
+    lines += [paragraph(f"{one['release']}: {one['reason']}", "  ") for one in values["releases"] if one["reason"]]
+    return "\n".join(lines)
 
 
 def _environment(values: Mapping[str, Any]) -> list[str]:
     trust = "trusted" if values["trusted"] else "on probation"
     champion = f"release {values['champion']} ({trust}), {values['source']}" if values["champion"] else "nothing"
-    lines = [f"  {values['environment']}: serves {champion}"]
-    rollout = values["rollout"]
+    lines = [paragraph(f"{values['environment']}: serves {champion}", "  ")]
+    rollout, last = values["rollout"], values["last"]
     if rollout:
-        lines.append(f"    rollout {rollout['rollout']}: {_rollout(rollout)}")
-    elif values["last"] and values["last"]["reason"]:
-        last = values["last"]
-        lines.append(f"    rollout {last['rollout']} of release {last['release']}: {last['phase']}: {last['reason']}")
+        lines.append(paragraph(f"rollout {rollout['rollout']}: {_rollout(rollout)}", "    "))
+    elif last and last["reason"]:
+        told = f"rollout {last['rollout']} of release {last['release']}: {last['phase']}: {last['reason']}"
+        lines.append(paragraph(told, "    "))
     if values["hold"]:
-        lines.append(f"    on hold by {values['hold']['by']}: {values['hold']['reason']} (`mlgitops resume` ends it)")
-    lines += [f"    changed by hand: {one}" for one in values["foreign"]]
+        hold = values["hold"]
+        lines.append(paragraph(f"on hold by {hold['by']}: {hold['reason']} (`mlgitops resume` ends it)", "    "))
+    lines += [paragraph(f"changed by hand: {one}", "    ") for one in values["foreign"]]
     return lines
 
 
 def _rollout(values: Mapping[str, Any]) -> str:
     share = f" at {values['weightPercent']} %, step {values['step']} of {values['steps']}" if values["step"] else ""
-    return f"release {values['release']} is {values['phase']}{share} since {values['since']}"
+    return f"release {values['release']} is {values['phase']}{share} since {_minute(values['since'])}"
 
 
 def history(values: Mapping[str, Any]) -> str:
@@ -70,19 +101,27 @@ def history(values: Mapping[str, Any]) -> str:
     releases = table(
         ("release", "phase", "cause", "commit", "submitted", "subject"),
         (
-            (one["release"], one["phase"], one["cause"], one["revision"][:12], one["submitted"][:19], one["subject"])
+            (
+                one["release"],
+                one["phase"],
+                one["cause"],
+                one["revision"][:12],
+                _minute(one["submitted"]),
+                one["subject"],
+            )
             for one in values["releases"]
         ),
     )
     rollouts = table(
         ("rollout", "release", "phase", "proposed", "by"),
         (
-            (one["rollout"], one["release"], one["phase"], one["proposed"][:19], one["by"])
+            (one["rollout"], one["release"], one["phase"], _minute(one["proposed"]), one["by"])
             for one in values["rollouts"]
         ),
     )
     events = "\n".join(_events(one) for one in values["rollouts"])
-    return "\n\n".join(part for part in (releases, rollouts, events) if part)
+    ended = "\n".join(paragraph(f"{one['release']}: {one['reason']}") for one in values["releases"] if one["reason"])
+    return "\n\n".join(part for part in (releases, ended, rollouts, events) if part) or "nothing was submitted yet"
 
 
 def _events(values: Mapping[str, Any]) -> str:
@@ -90,7 +129,8 @@ def _events(values: Mapping[str, Any]) -> str:
     for event in values["events"]:
         told = {name: value for name, value in event.items() if name not in ("event", "at")}
         words = "; ".join(f"{name}: {_cell(value)}" for name, value in told.items())
-        lines.append(f"  {event['at'][:19]}  {event['event']}" + (f"  {words}" if words else ""))
+        at = event["at"][:19].replace("T", " ")
+        lines.append(paragraph(f"{at}  {event['event']}" + (f"  {words}" if words else ""), "  "))
     return "\n".join(lines)
 
 
@@ -98,30 +138,31 @@ def trace(values: Mapping[str, Any]) -> str:
     """Return the words of `mlgitops trace`."""
     answer, release = values["answer"], values["release"]
     artifact = release["artifact"]
-    lines = [
-        f"answer    {answer.get('id', '')} at {answer.get('at', '')}, {answer.get('arm', '')}, "
-        f"step {answer.get('cohort', '')}",
-        f"release   {release['release']} ({release['phase']}), cause: {_cell(release['cause'])}",
-        f"commit    {release['revision']} {_cell(release['subject'])}, {_cell(release['author'])}",
-        f"data      {release['dataDigest']}",
-        f"image     {release['image']}",
-        f"model     {artifact['uri']} {artifact['digest']}",
-        "metrics   " + ", ".join(f"{name} {_cell(value)}" for name, value in release["metrics"].items()),
-        *(f"rollout   {one['rollout']}: {one['phase']}, asked for by {_cell(one['by'])}" for one in release["rollouts"]),
-        *(f"decision  {one['name']}: {one['words']}" for one in release["decisions"]),
+    metrics = ", ".join(f"{name} {_cell(value)}" for name, value in release["metrics"].items())
+    rows = [
+        ("release", f"{release['release']} ({release['phase']}), cause: {_cell(release['cause'])}"),
+        ("commit", f"{release['revision']} {release['subject']}, {release['author']}"),
+        ("data", release["dataDigest"]),
+        ("image", release["image"]),
+        ("model", f"{artifact['uri']} {artifact['digest'] or 'not trained'}"),
+        ("metrics", metrics or "not evaluated"),
+        *(("rollout", f"{one['rollout']}: {one['phase']}, asked for by {one['by']}") for one in release["rollouts"]),
+        *(("decision", f"{one['name']}: {one['words']}") for one in release["decisions"]),
     ]
-    return "\n".join(lines)
+    if answer.get("id"):
+        told = (f"{answer['id']} at {answer.get('at', '')}", answer.get("arm", ""), f"step {answer.get('cohort', '')}")
+        rows.insert(0, ("answer", ", ".join(one for one in told if one)))
+    return "\n".join(paragraph(f"{name:<10}{one_line(words)}") for name, words in rows)
 
 
 def models(values: Mapping[str, Any]) -> str:
-    """Return the words of `mlgitops models`."""
-    rows = [
-        (model["model"], one["release"], one["phase"], one["aliases"], _metrics(one["metrics"]), one["subject"])
-        for model in values["models"]
-        for one in model["releases"]
-    ]
-    return table(("model", "release", "phase", "aliases", "metrics", "subject"), rows) or "no model was submitted yet"
+    """Return the words of `mlgitops models list`: a table per model, its aliases last."""
+    blocks = []
+    for model in values["models"]:
+        rows = [(one["release"], one["phase"], _metrics(one["metrics"]), one["aliases"]) for one in model["releases"]]
+        blocks.append(f"{one_line(model['model'])}\n" + table(("release", "phase", "metrics", "aliases"), rows, "  "))
+    return "\n\n".join(blocks) or "no model was submitted yet"
 
 
 def _metrics(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in [*values.items()][:3])
+    return ", ".join(f"{name} {value:.4g}" for name, value in [*values.items()][:2])

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mlgitops.cli.remembered import ENVIRONMENT_REPOSITORY, HOME_FOLDER, cache_folder
+from mlgitops.cli.remembered import find_home as _find_home
 from mlgitops.core.errors import InvalidInput
 from mlgitops.ports.repository import Person
 
-HOME_FOLDER: Final = ".mlgitops"
-"""Where the embedded engine of a model repository keeps everything."""
-ENVIRONMENT_REPOSITORY: Final = "environment.git"
+__all__ = ["ENVIRONMENT_REPOSITORY", "HOME_FOLDER", "Settings", "find_home", "person", "read_settings"]
 MODEL_REPOSITORY: Final = "model.git"
 
 
@@ -50,22 +50,20 @@ def read_settings(home: str | None, location: str | None) -> Settings:
                 "or name one with --environment-repository or MLGITOPS_ENVIRONMENT_REPOSITORY"
             )
         where = str(folder / ENVIRONMENT_REPOSITORY)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Settings(home=folder, location=where, directory=directory, cache=caches / "mlgitops")
+    return Settings(home=folder, location=where, directory=directory, cache=Path(cache_folder()))
 
 
 def find_home(directory: Path) -> Path | None:
     """Return the nearest engine folder at or above `directory`."""
-    for one in (directory, *directory.parents):
-        if (one / HOME_FOLDER / ENVIRONMENT_REPOSITORY).exists():
-            return one / HOME_FOLDER
-    return None
+    found = _find_home(str(directory))
+    return Path(found) if found else None
 
 
 def person() -> Person:
     """Return who runs the command, as git knows them."""
     name = os.environ.get("GIT_AUTHOR_NAME") or _git("user.name") or os.environ.get("USER") or "mlgitops"
-    email = os.environ.get("GIT_AUTHOR_EMAIL") or _git("user.email") or f"{name.split()[0].lower()}@localhost"
+    first = name.split()[0].lower() if name.strip() else "nobody"
+    email = os.environ.get("GIT_AUTHOR_EMAIL") or _git("user.email") or f"{first}@localhost"
     return Person(name=name, email=email)
 
 

@@ -4,18 +4,21 @@ The same bytes are read once in a process: reconciling looks at them again and a
 """
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from mlgitops.core.configuration import EnvironmentsConfiguration, ModelConfiguration
-from mlgitops.core.loaders import environments, model
-from mlgitops.core.loaders.source import Source
-from mlgitops.core.manifest.owned import RolloutFields
+import yaml
+
+if TYPE_CHECKING:
+    from mlgitops.core.configuration import EnvironmentsConfiguration, ModelConfiguration
+    from mlgitops.core.manifest.owned import RolloutFields
 
 MODEL_FILE = "mlgitops.yaml"
 ENVIRONMENTS_FILE = "environments.yaml"
+LONGEST_FILE_BYTES = 65_536
 
 
 @lru_cache(maxsize=256)
-def load_model(data: bytes, path: str = MODEL_FILE) -> ModelConfiguration:
+def load_model(data: bytes, path: str = MODEL_FILE) -> "ModelConfiguration":
     """Return what a model repository's `mlgitops.yaml` says.
 
     Args:
@@ -25,11 +28,13 @@ def load_model(data: bytes, path: str = MODEL_FILE) -> ModelConfiguration:
     Raises:
         InvalidInput: It cannot be accepted; with every problem: line, column, pointer and mend.
     """
+    from mlgitops.core.loaders import model  # judging a file costs more than a command that only looks
+
     return model.load(data, path)
 
 
 @lru_cache(maxsize=256)
-def load_environments(data: bytes, path: str = ENVIRONMENTS_FILE) -> EnvironmentsConfiguration:
+def load_environments(data: bytes, path: str = ENVIRONMENTS_FILE) -> "EnvironmentsConfiguration":
     """Return what an environment repository's `environments.yaml` says.
 
     Args:
@@ -39,11 +44,34 @@ def load_environments(data: bytes, path: str = ENVIRONMENTS_FILE) -> Environment
     Raises:
         InvalidInput: It cannot be accepted; with every problem: line, column, pointer and mend.
     """
+    from mlgitops.core.loaders import environments  # as above
+
     return environments.load(data, path)
 
 
 @lru_cache(maxsize=256)
-def load_rollout(data: bytes, path: str) -> RolloutFields:
+def read_environment_names(data: bytes, path: str = ENVIRONMENTS_FILE) -> tuple[str, ...]:
+    """Return the environments in the order of promotion, also from a file that has other problems.
+
+    Args:
+        data: `environments.yaml`.
+        path: The file, as people know it.
+
+    Raises:
+        InvalidInput: Not even the names can be read; with every problem of the file.
+    """
+    try:
+        value = yaml.load(data[:LONGEST_FILE_BYTES], Loader=yaml.CSafeLoader)
+        names = tuple(one["name"] for one in value["environments"])
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, RecursionError):
+        names = ()
+    if names and len({*names}) == len(names) and all(isinstance(one, str) for one in names):
+        return names
+    return tuple(one.name for one in load_environments(data, path).environments)
+
+
+@lru_cache(maxsize=256)
+def load_rollout(data: bytes, path: str) -> "RolloutFields":
     """Return what a `rollout.yaml` asks for.
 
     Args:
@@ -53,6 +81,9 @@ def load_rollout(data: bytes, path: str) -> RolloutFields:
     Raises:
         InvalidInput: It cannot be accepted; with every problem: line, column, pointer and mend.
     """
+    from mlgitops.core.loaders.source import Source  # as above
+    from mlgitops.core.manifest.owned import RolloutFields
+
     value = Source(data, path, "rollout").finish()
     return RolloutFields(
         number=int(value["number"]),

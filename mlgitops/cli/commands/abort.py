@@ -4,14 +4,22 @@ import click
 
 from mlgitops.app import deciding
 from mlgitops.cli import options
+from mlgitops.cli.words import examples
 
 
-@click.command("abort")
+@click.command(
+    "abort",
+    epilog=examples(
+        'mlgitops abort 3f2a9c1d07be --reason "wrong learning rate"',
+        'mlgitops abort 3f2a --model digits --reason "pushed by mistake"',
+    ),
+)
 @click.argument("release")
-@click.option("--reason", required=True, help="Why; kept for ever.")
+@click.option("--reason", required=True, metavar="WORDS", help="Why; kept for ever.")
 @options.one_model
 @options.places
 @options.output
+@options.dry_run
 def command(
     release: str,
     reason: str,
@@ -20,11 +28,16 @@ def command(
     environment_repository: str | None,
     output: str,
     verbose: bool,
+    dry_run: bool,
 ) -> None:
     """Stop RELEASE while it is still on its way to a candidate; its training ends.
+
+    What serves already is taken off by `mlgitops rollback`. The first digits of RELEASE are enough.
     """
     del verbose
-    settings, context = options.open_context(home, environment_repository)
-    answer = deciding.abort(context, options.chosen(context, model), release, reason=reason)
-    options.nudge(settings)
-    options.show(answer.values, answer.words, output)
+    options.decide(
+        lambda context, name: deciding.abort(context, name, release, reason=reason),
+        (model, home, environment_repository),
+        output,
+        dry_run=dry_run,
+    )

@@ -6,12 +6,20 @@ from pathlib import Path
 
 import click
 
+from mlgitops.cli.words import examples
+
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-@click.command("demo")
+@click.command(
+    "demo",
+    epilog=examples(
+        "mlgitops demo",
+        "mlgitops demo --directory /tmp/demo",
+    ),
+)
 @click.option("--directory", default="demo-run", metavar="PATH", help="Where everything is made; default: demo-run.")
 def command(directory: str) -> None:
     """Run the whole loop on this machine, on handwritten digits: about six minutes on two cores.

@@ -4,9 +4,16 @@ import click
 
 from mlgitops.app.collecting import collect
 from mlgitops.cli import options, render
+from mlgitops.cli.words import examples
 
 
-@click.command("gc")
+@click.command(
+    "gc",
+    epilog=examples(
+        "mlgitops gc --dry-run",
+        "mlgitops gc --keep 3",
+    ),
+)
 @click.option("--keep", type=click.IntRange(1), help="Newest releases kept per model; default: environments.yaml.")
 @options.places
 @options.output

@@ -4,9 +4,16 @@ import click
 
 from mlgitops.app import reading
 from mlgitops.cli import options, render
+from mlgitops.cli.words import examples
 
 
-@click.command("history")
+@click.command(
+    "history",
+    epilog=examples(
+        "mlgitops history",
+        "mlgitops history --model digits --environment production --output json",
+    ),
+)
 @options.one_model
 @options.one_environment
 @options.places
@@ -19,7 +26,10 @@ def command(
     output: str,
     verbose: bool,
 ) -> None:
-    """Show every release and rollout, and what happened to each."""
+    """Show every release and rollout, and what happened to each.
+
+    Oldest first, with each event, its time and its reason.
+    """
     del verbose
     _, context = options.open_context(home, environment_repository)
     values = reading.history(context, options.chosen(context, model), environment)

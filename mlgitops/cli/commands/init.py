@@ -6,9 +6,17 @@ import click
 
 from mlgitops.app.initialise import initialise_model
 from mlgitops.cli import options
+from mlgitops.cli.words import examples
 
 
-@click.command("init")
+@click.command(
+    "init",
+    epilog=examples(
+        "mlgitops init",
+        "mlgitops init --script train.py --data data/train.npz --evaluation data/evaluation.npz",
+        "mlgitops init --notebook model.ipynb --dry-run",
+    ),
+)
 @click.argument("directory", default=".")
 @click.option("--name", help="The model's name; default: the folder's.")
 @click.option("--script", metavar="PATH", help="Training script; default: found where it is unambiguous.")

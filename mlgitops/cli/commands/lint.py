@@ -7,6 +7,7 @@ import click
 
 from mlgitops.adapters.files import walk_files
 from mlgitops.cli import options
+from mlgitops.cli.words import examples
 from mlgitops.core.errors import InvalidInput, NotFound, Problem
 from mlgitops.core.loading import load_environments, load_model
 from mlgitops.core.manifest.lint.tree import lint_tree
@@ -14,7 +15,14 @@ from mlgitops.core.manifest.lint.tree import lint_tree
 FILES: dict[str, Callable[[bytes, str], object]] = {"mlgitops.yaml": load_model, "environments.yaml": load_environments}
 
 
-@click.command("lint")
+@click.command(
+    "lint",
+    epilog=examples(
+        "mlgitops lint",
+        "mlgitops lint mlgitops.yaml ../environment/environments.yaml",
+        "mlgitops lint ../environment --output json",
+    ),
+)
 @click.argument("paths", nargs=-1, type=click.Path())
 @options.output
 def command(paths: tuple[str, ...], output: str, verbose: bool) -> int:
@@ -46,7 +54,7 @@ def _check(path: Path) -> list[Problem]:
         return _file(path)
     found = [one for name in FILES if (path / name).is_file() for one in _file(path / name)]
     if (path / "environments").is_dir():
-        names = {name: file for name, file in walk_files(path / "environments")}
+        names = dict(walk_files(path / "environments"))
         known = {f"environments/{name}": file for name, file in names.items()}
         if (path / "environments.yaml").is_file():
             known["environments.yaml"] = path / "environments.yaml"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from mlgitops.cli import options
 from mlgitops.cli.settings import person
 
 
@@ -18,7 +17,9 @@ def command() -> None:
 @command.command("up")
 @click.option("--directory", default=".", metavar="PATH", help="The model repository; default: here.")
 @click.option("--home", metavar="FOLDER", help="Where the engine keeps everything; default: .mlgitops there.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port that answers predictions; 0 for a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port that answers predictions; 0 for a free one."
+)
 @click.option("--loader", hidden=True, help="MODULE:FUNCTION that loads models that are no SavedModels.")
 def up(directory: str, home: str | None, port: int, loader: str | None) -> None:
     """Run the engine in the foreground until Ctrl-C.

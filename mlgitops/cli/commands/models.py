@@ -3,12 +3,20 @@
 import click
 
 from mlgitops.app import cards, reading
-from mlgitops.app.context import look
-from mlgitops.app.deciding import environment_of, find_release
+from mlgitops.app.context import environment_of, find_release, look
 from mlgitops.cli import options, render
+from mlgitops.cli.words import examples
 
 
-@click.group("models", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "models",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "mlgitops models list",
+        "mlgitops models show 3f2a9c1d07be --model digits",
+        "mlgitops models card 3f2a > CARD.md",
+    ),
+)
 def command() -> None:
     """List the models, show one release, write its model card.
 
@@ -16,7 +24,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@command.command("list", epilog=examples("mlgitops models list", "mlgitops models list --output json"))
 @options.places
 @options.output
 def list_(home: str | None, environment_repository: str | None, output: str, verbose: bool) -> None:
@@ -27,7 +35,7 @@ def list_(home: str | None, environment_repository: str | None, output: str, ver
     options.show(values, render.models(values), output)
 
 
-@command.command("show")
+@command.command("show", epilog=examples("mlgitops models show 3f2a9c1d07be"))
 @click.argument("release")
 @options.one_model
 @options.one_environment
@@ -50,18 +58,27 @@ def show(
     options.show(values, render.trace(values), output)
 
 
-@command.command("card")
+@command.command("card", epilog=examples("mlgitops models card 3f2a9c1d07be > CARD.md"))
 @click.argument("release")
 @options.one_model
 @options.one_environment
 @options.places
+@options.output
 def card(
-    release: str, model: str | None, environment: str | None, home: str | None, environment_repository: str | None
+    release: str,
+    model: str | None,
+    environment: str | None,
+    home: str | None,
+    environment_repository: str | None,
+    output: str,
+    verbose: bool,
 ) -> None:
     """Print the model card of RELEASE: metrics, data, lineage and decisions, in Markdown."""
+    del verbose
     _, context = options.open_context(home, environment_repository)
     name = options.chosen(context, model)
     view = look(context)
     unit = environment_of(view, environment, name)
     found = find_release(view, name, release)
-    options.show({}, cards.card(view, unit.name, name, found.name), "text")
+    text = cards.card(view, unit.name, name, found.name)
+    options.show({"model": name, "release": found.name, "card": text}, text, output)

@@ -4,14 +4,22 @@ import click
 
 from mlgitops.app import rollbacks
 from mlgitops.cli import options
+from mlgitops.cli.words import examples
 
 
-@click.command("reject")
+@click.command(
+    "reject",
+    epilog=examples(
+        'mlgitops reject 3f2a9c1d07be --reason "trained on data we may not use"',
+        'mlgitops reject 3f2a --reason "wrong labels" --dry-run',
+    ),
+)
 @click.argument("release")
-@click.option("--reason", required=True, help="Why; kept for ever.")
+@click.option("--reason", required=True, metavar="WORDS", help="Why; kept for ever.")
 @options.one_model
 @options.places
 @options.output
+@options.dry_run
 def command(
     release: str,
     reason: str,
@@ -20,13 +28,16 @@ def command(
     environment_repository: str | None,
     output: str,
     verbose: bool,
+    dry_run: bool,
 ) -> None:
     """Refuse RELEASE for good: neither automation nor a person promotes it again.
 
-    Where it serves or is being tried, it is rolled back first.
+    Where it serves or is being tried, it is rolled back first. The first digits of RELEASE are enough.
     """
     del verbose
-    settings, context = options.open_context(home, environment_repository)
-    answer = rollbacks.reject(context, options.chosen(context, model), release, reason=reason)
-    options.nudge(settings)
-    options.show(answer.values, answer.words, output)
+    options.decide(
+        lambda context, name: rollbacks.reject(context, name, release, reason=reason),
+        (model, home, environment_repository),
+        output,
+        dry_run=dry_run,
+    )

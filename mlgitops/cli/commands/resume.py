@@ -4,13 +4,21 @@ import click
 
 from mlgitops.app import deciding
 from mlgitops.cli import options
+from mlgitops.cli.words import examples
 
 
-@click.command("resume")
+@click.command(
+    "resume",
+    epilog=examples(
+        "mlgitops resume --dry-run",
+        "mlgitops resume --model digits --environment production",
+    ),
+)
 @options.one_model
 @options.one_environment
 @options.places
 @options.output
+@options.dry_run
 def command(
     model: str | None,
     environment: str | None,
@@ -18,13 +26,16 @@ def command(
     environment_repository: str | None,
     output: str,
     verbose: bool,
+    dry_run: bool,
 ) -> None:
     """End a hold, so that automation goes on.
 
-    Fields that somebody changed by hand and that mlgitops owns are written anew.
+    Fields that somebody changed by hand and that mlgitops owns are written anew; --dry-run names the files first.
     """
     del verbose
-    settings, context = options.open_context(home, environment_repository)
-    answer = deciding.resume(context, options.chosen(context, model), environment)
-    options.nudge(settings)
-    options.show(answer.values, answer.words, output)
+    options.decide(
+        lambda context, name: deciding.resume(context, name, environment),
+        (model, home, environment_repository),
+        output,
+        dry_run=dry_run,
+    )

@@ -4,10 +4,18 @@ import click
 
 from mlgitops.app import rollbacks
 from mlgitops.cli import options
+from mlgitops.cli.words import examples
 
 
-@click.command("rollback")
-@click.option("--reason", default="", help="Why; kept with the rollback.")
+@click.command(
+    "rollback",
+    epilog=examples(
+        "mlgitops rollback",
+        'mlgitops rollback --model digits --environment production --reason "users complain"',
+        "mlgitops rollback --dry-run",
+    ),
+)
+@click.option("--reason", default="", metavar="WORDS", help="Why; kept with the rollback.")
 @options.one_model
 @options.one_environment
 @options.places
@@ -29,8 +37,9 @@ def command(
     probation and was never rolled back. Automation is on hold afterwards, until `mlgitops resume`.
     """
     del verbose
-    settings, context = options.open_context(home, environment_repository)
-    name = options.chosen(context, model)
-    answer = rollbacks.rollback(context, name, environment, reason=reason, dry_run=dry_run)
-    options.nudge(settings)
-    options.show(answer.values, answer.words, output)
+    options.decide(
+        lambda context, name: rollbacks.rollback(context, name, environment, reason=reason),
+        (model, home, environment_repository),
+        output,
+        dry_run=dry_run,
+    )

@@ -3,19 +3,33 @@
 import click
 
 from mlgitops.app import reading
-from mlgitops.cli import options, render
+from mlgitops.cli import options, remembered, render
+from mlgitops.cli.words import examples
 
 
-@click.command("status")
+@click.command(
+    "status",
+    epilog=examples(
+        "mlgitops status",
+        "mlgitops status --model digits --output json",
+        "mlgitops status -R https://git.example.org/environment.git",
+    ),
+)
 @options.one_model
 @options.places
 @options.output
-def command(model: str | None, home: str | None, environment_repository: str | None, output: str, verbose: bool) -> None:
+def command(
+    model: str | None, home: str | None, environment_repository: str | None, output: str, verbose: bool
+) -> None:
     """Show what serves, what is under way, and what waits for what.
 
     Reads the environment repository alone: it works from any machine that can fetch it, whatever the engine does.
     """
     del verbose
-    _, context = options.open_context(home, environment_repository)
+    settings, context = options.open_context(home, environment_repository)
+    before = tuple(context.repository.snapshot(ref).revision for ref in remembered.REFERENCES)
     values = reading.status(context, model)
-    options.show(values, render.status(values), output)
+    told = options.show(values, render.status(values), output)
+    words = click.get_current_context().find_root().obj
+    if words:
+        remembered.remember(words, settings.location, before, told)

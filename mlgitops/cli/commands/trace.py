@@ -6,11 +6,19 @@ import click
 
 from mlgitops.app import reading
 from mlgitops.cli import options, render
+from mlgitops.cli.words import examples
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.names import RELEASE_LENGTH
 
 
-@click.command("trace")
+@click.command(
+    "trace",
+    epilog=examples(
+        "curl -si localhost:8080/v1/models/digits:predict -d @digit.json | grep -i x-request-id",
+        "mlgitops trace 7c0f3b1e",
+        "mlgitops trace 3f2a9c1d07be --output json",
+    ),
+)
 @click.argument("request_id")
 @options.one_model
 @options.one_environment

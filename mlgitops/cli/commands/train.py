@@ -7,10 +7,18 @@ import click
 
 from mlgitops.cli import options
 from mlgitops.cli.settings import person
+from mlgitops.cli.words import examples
 from mlgitops.core.errors import NotFound
 
 
-@click.command("train")
+@click.command(
+    "train",
+    epilog=examples(
+        "mlgitops train",
+        "mlgitops train --repository ../digits --revision v1.4 --dry-run",
+        "mlgitops train --attempt 2",
+    ),
+)
 @click.option("--repository", default=".", metavar="PATH", help="The model repository; default: here.")
 @click.option("--revision", metavar="COMMIT", help="The pushed commit; default: HEAD.")
 @click.option("--attempt", type=click.IntRange(1), default=1, help="More than 1 trains the same release again.")
@@ -38,33 +46,39 @@ def command(
     from mlgitops.app.submitting import Workshop, submit
     from mlgitops.cli.observer import Lines
     from mlgitops.local import wiring
-    from mlgitops.local.source import checkout, resolve
+    from mlgitops.local.source import checkout_of
 
     settings, _ = options.open_context(home, environment_repository)
     if settings.home is None:
         raise NotFound("engine", "local")
     context = wiring.context(settings.location, settings.cache, person(), Lines())
-    folder, commit = resolve(Path(repository), revision)
     with tempfile.TemporaryDirectory(prefix="mlgitops-source-") as target:
         workshop = Workshop(
-            source=checkout(folder, commit, Path(target) / "source"),
+            source=checkout_of(Path(repository), revision, Path(target) / "source"),
             builder=EmbeddedBuilder(settings.home / wiring.REGISTRY),
             store=FolderStore(settings.home / wiring.STORE, wiring.CLAIM),
         )
         result = submit(context, workshop, attempt=attempt, dry_run=dry_run)
-    options.nudge(settings)
+    if not dry_run:
+        options.nudge(settings)
     release = result.release
     cause = ", ".join(release.submission.cause)
+    verb = "would be submitted" if dry_run else "submitted"
     words = (
-        f"release {release.name} submitted (cause: {cause})"
+        f"release {release.name} {verb} (cause: {cause})"
         if result.new
         else f"recognised as release {release.name} ({release.phase}): nothing to train"
     )
     values = {
+        "model": release.submission.model,
         "release": release.name,
         "identity": str(release.identity),
         "new": result.new,
         "cause": list(release.submission.cause),
         "phase": str(release.phase),
+        "revision": release.submission.revision,
+        "dryRun": dry_run,
     }
     options.show(values, words, output)
+    if not dry_run:
+        options.report(values, words)
