@@ -1,4 +1,4 @@
-"""Write `docs/reference/` anew from the code: commands, schemas, rules, tables and constants.
+"""Write `docs/reference/` and the README's help text anew from the code: commands, schemas, rules, tables, constants.
 
     python docs/generate.py            writes the files
     python docs/generate.py --check    exits with 1 and names the files that are not what the code says
@@ -9,6 +9,7 @@ words.py beside the names it belongs to; a name without words is an error, so no
 
 import inspect
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +30,11 @@ from mlgitops.cli import failure  # noqa: E402
 from mlgitops.cli.main import VERBS, cli  # noqa: E402
 from mlgitops.core import release, rollout  # noqa: E402
 from mlgitops.core.analysis.counts import Arm  # noqa: E402
-from mlgitops.core.errors import MlgitopsError  # noqa: E402
 from mlgitops.core.manifest import fields  # noqa: E402
 from mlgitops.core.manifest.lint import ALLOW_PREFIX, RULES  # noqa: E402
 
+README: Final = ROOT.parent / "README.md"
+HELP_MARK: Final = "<!-- checked: mlgitops --help -->\n"
 HEAD: Final = "<!-- Written by docs/generate.py. Change the code, then run `make docs`. -->\n"
 
 GROUP: Final = "under_way"
@@ -42,6 +44,7 @@ GROUP: Final = "under_way"
 def main() -> int:
     """Write or check the reference; returns the exit code."""
     pages = {REFERENCE / f"{name}.md": HEAD + "\n" + make().rstrip() + "\n" for name, make in PAGES.items()}
+    pages[README] = readme(README.read_text(encoding="utf-8"))
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     stale += [path for path in sorted(REFERENCE.glob("*.md")) if path not in pages]
     if sys.argv[1:] == ["--check"]:
@@ -55,6 +58,15 @@ def main() -> int:
         else:
             path.unlink()
     return 0
+
+
+def readme(text: str) -> str:
+    """Return the README with the help text that `mlgitops --help` prints now."""
+    before, mark, rest = text.partition(HELP_MARK)
+    after = rest.split("\n```\n", 1)[1]
+    command = [sys.executable, "-m", "mlgitops", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT.parent).stdout
+    return f"{before}{mark}```text\n{shown.rstrip()}\n```\n{after}"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -289,8 +301,7 @@ def exit_codes() -> str:
     for code, words, mend in CODES:
         kinds = [kind for kind, one in failure.CODES.items() if one == code]
         rows.append((str(code), words, ", ".join(f"`{kind.__name__}`" for kind in kinds), mend))
-    kinds = [kind for kind in MlgitopsError.__subclasses__() if kind in failure.CODES]
-    meanings = [(f"`{kind.__name__}`", _first(kind.__doc__)) for kind in kinds]
+    meanings = [(f"`{kind.__name__}`", _first(kind.__doc__)) for kind in failure.CODES]
     return "\n".join(
         [
             "# Exit codes\n",

@@ -32,7 +32,7 @@ CODES: Final[Sequence[tuple[int, str, str]]] = (
     (3, "A file or an argument cannot be accepted. Every problem is listed.", "Mend them all; each says how."),
     (4, "Somebody else moved a branch again and again while the command decided.", "Run it again."),
     (5, "A service, a file or git gave no answer.", "Run it again later; nothing is half-written."),
-    (10, "Reserved: a decision whose answer is no.", ""),
+    (10, "What was asked to be checked did not pass.", "Read what did not, mend it, push again."),
     (11, "Reserved: a decision without an answer yet.", ""),
     (130, "Interrupted.", "Run it again."),
     (255, "A bug in mlgitops. The traceback is in the file that the message names.", "Please report it."),
