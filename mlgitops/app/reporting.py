@@ -259,6 +259,7 @@ def _rollout(context: Context, view: View, unit: Environment, state: Environment
         "events": [event.to_mapping() for event in rollout.history],
         "decisions": decisions,
         "evidence": _evidence(decisions),
+        "approvals": [{"by": one.by, "at": one.at} for one in state.approvals if one.rollout == rollout.number],
         "evaluation": None if report is None else _evaluation(report),
         "gates": [] if report is None or release is None else _rollout_gates(context, unit, rollout, release, report),
         "rollback": _rollback(rollout),
@@ -365,7 +366,7 @@ def _evidence(decisions: Sequence[Values]) -> Values | None:
     found = next((one for one in reversed(decisions) if any(one["paths"].values())), None)
     if found is None:
         return None
-    thresholds = {one["kind"]: finite(one.get("threshold")) for one in found["metrics"]}
+    thresholds = {str(one.get("kind", "")): finite(one.get("threshold")) for one in found["metrics"]}
     return {"paths": found["paths"], "thresholds": thresholds}
 
 

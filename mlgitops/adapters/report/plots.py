@@ -99,7 +99,7 @@ def learning(identifier: str, name: str, training: Sequence[Point], validation: 
         f"{len({*epochs})} epochs; {'; '.join(told)}.",
         label(_short(name, 40), 0, 16, kind="label strong"),
         _y_axis(y, ticks(y.low, y.high, 4)),
-        joined(label(f"{one}", x(one), 218, anchor="middle") for one in whole if x.low <= one <= x.high),
+        joined(label(f"{one:.6g}", x(one), 218, anchor="middle") for one in whole if x.low <= one <= x.high),
         label("epoch", (LEFT + RIGHT) / 2, 243, anchor="middle", kind="label muted"),
         *drawn,
     )

@@ -14,6 +14,8 @@ WIDTH: Final = 640
 """Units of every drawing's width; the page scales it, and makes the letters larger where it is narrow."""
 LARGEST: Final = 1e150
 """Numbers beyond are not drawn: their differences and squares must stay finite."""
+SMALLEST: Final = 1e-300
+"""Ranges below have no round numbers in them that floats can tell apart."""
 _SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200)
 _DAY: Final = 86_400
 
@@ -119,6 +121,8 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
     if not low < high:
         return [low]
     raw = (high - low) / max(1, most)
+    if raw < SMALLEST:
+        return [low]
     power = 10.0 ** math.floor(math.log10(raw))
     step = next((factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw), 10 * power)
     first = math.ceil(low / step)
