@@ -3,7 +3,15 @@
 import os
 from pathlib import Path
 
+import pygit2
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_fsync() -> None:
+    """Repositories of tests need not survive a power cut: a disk's fsync is most of their time."""
+    pygit2.settings.enable_fsync_gitdir(value=False)
+    type(pygit2.settings).enable_fsync_gitdir = lambda *_, **__: None  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True)
