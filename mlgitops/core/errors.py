@@ -64,6 +64,10 @@ class Denied(MlgitopsError):
         super().__init__(f"{action} {subject} was refused" + (f": {reason}" if reason else ""))
 
 
+class ChecksFailed(Denied):
+    """What was handed in was looked at, and it is not good: its own tests failed."""
+
+
 class Conflict(MlgitopsError):
     """Somebody else moved it: the state the change was computed from is not the state found."""
 
