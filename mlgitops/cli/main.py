@@ -5,11 +5,11 @@ What is asked most is answered before anything is loaded: the help page, and a s
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
 from mlgitops import __version__
 from mlgitops.cli.verbs import VERBS, page
 
+TYPE_CHECKING = False  # as typing.TYPE_CHECKING, whose import would cost more than the help page
 if TYPE_CHECKING:
     from mlgitops.cli.tree import cli
 
@@ -102,7 +102,7 @@ def _as_json(words: list[str]) -> bool:
     return spaced or "--output=json" in words or "-ojson" in words
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load the tree of commands for whoever asks for it by name."""
     if name == "cli":
         from mlgitops.cli.tree import cli

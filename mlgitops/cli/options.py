@@ -55,12 +55,18 @@ def dry_run(command: F) -> F:
     return click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")(command)
 
 
-def open_context(home: str | None, location: str | None) -> tuple[Settings, Context]:
-    """Return the settings and the environment repository they name."""
-    from mlgitops.local.wiring import context
+def open_context(home: str | None, location: str | None, *, decides: bool = False) -> tuple[Settings, Context]:
+    """Return the settings and the environment repository they name.
+
+    Args:
+        home: `--home`.
+        location: `--environment-repository`.
+        decides: Whether the command writes what a person decided, so that git is asked who they are.
+    """
+    from mlgitops.local.wiring import TOOL, context
 
     settings = read_settings(home, location)
-    return settings, context(settings.location, settings.cache, person())
+    return settings, context(settings.location, settings.cache, person() if decides else TOOL)
 
 
 def chosen(context: Context, model: str | None) -> str:
@@ -91,7 +97,7 @@ def decide(act: Act, where: tuple[str | None, str | None, str | None], output: s
         dry_run: Rehearse it; nothing is written.
     """
     model, home, location = where
-    settings, context = open_context(home, location)
+    settings, context = open_context(home, location, decides=True)
     intents: list[Intent] = []
     if dry_run:
         from mlgitops.app.rehearsing import rehearsed

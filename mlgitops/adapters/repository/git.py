@@ -10,7 +10,6 @@ from mlgitops.adapters.repository import commits, trees
 from mlgitops.adapters.repository.bare import BareTransport
 from mlgitops.adapters.repository.commits import Signing
 from mlgitops.adapters.repository.location import Credentials, parse_location
-from mlgitops.adapters.repository.remote import RemoteTransport
 from mlgitops.adapters.repository.transport import Move, Transport
 from mlgitops.core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from mlgitops.core.names import parse_revision
@@ -45,6 +44,8 @@ def open_repository(
     if place.kind == "path":
         transport = BareTransport(Path(place.url).expanduser())
     else:
+        from mlgitops.adapters.repository.remote import RemoteTransport  # what reads a folder needs no network
+
         transport = RemoteTransport(place, cache, credentials)
     return GitRepository(transport, identity=person, signing=signing)
 

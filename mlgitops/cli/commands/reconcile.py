@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from mlgitops.cli import failure, github, options
+from mlgitops.cli.settings import person
 from mlgitops.cli.words import examples
 
 
@@ -38,8 +39,8 @@ def command(
     from mlgitops.cli.observer import Lines
     from mlgitops.local.wiring import TOOL, context, world
 
-    settings, basis = options.open_context(home, environment_repository)
-    observed = context(settings.location, settings.cache, basis.person, Lines())
+    settings, _ = options.open_context(home, environment_repository)
+    observed = context(settings.location, settings.cache, person(), Lines())
     for name in model:
         options.chosen(observed, name)
     everything = world(settings.home, observed)
