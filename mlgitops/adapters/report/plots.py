@@ -38,6 +38,8 @@ ROW: Final = 54
 MOST_ROWS: Final = 14
 """Rows of one drawing; the table beside it has all."""
 MOST_CURVES: Final = 3
+MOST_WAIT: Final = 3
+"""A rollback by hand is in the drawing when it came within so many times the rollout's own length."""
 SERIES: Final = ("errors", "labels", "latency")
 """Metrics of a rollout in the order of their colours."""
 
@@ -141,16 +143,30 @@ def _window(rollout: Values, made_at: str) -> _Window | None:
     if not rollout["traffic"]:
         return None
     start = _moment(rollout["traffic"][0]["at"])
-    before = []
-    for event in rollout["events"]:
-        if event["event"] == "Retired":
-            break
-        if event["event"] != "Trusted":
-            before.append(_moment(event["at"]))
-    end = before[-1] if before else start
+    end = max((_moment(event["at"]) for event in _shown_events(rollout, start)), default=start)
     if rollout["ended"] is None:
         return _Window(start, max(end, _moment(made_at), start + timedelta(seconds=1)))
     return _Window(start, max(end + (end - start) * 0.06, start + timedelta(seconds=1)))
+
+
+def _shown_events(rollout: Values, start: datetime) -> list[Values]:
+    """Return the events on the way to serving alone, and of the way back where that can be seen beside it."""
+    names = [event["event"] for event in rollout["events"]]
+    kept = rollout["events"][: names.index("Retired")] if "Retired" in names else rollout["events"]
+    kept = [event for event in kept if event["event"] != "Trusted"]
+    if ends_before_rollback(rollout, start):
+        kept = kept[: [event["event"] for event in kept].index("ServingAll") + 1]
+    return kept
+
+
+def ends_before_rollback(rollout: Values, start: datetime | None = None) -> bool:
+    """Say whether a person rolled back so long after the rollout that it would be a dot beside the time between."""
+    served = next((_moment(event["at"]) for event in rollout["events"] if event["event"] == "ServingAll"), None)
+    back = rollout["rollback"]
+    if served is None or back is None or back["decision"]:
+        return False
+    begun = start or _moment(rollout["traffic"][0]["at"])
+    return _moment(back["at"]) - served > MOST_WAIT * (served - begun)
 
 
 def course(identifier: str, rollout: Values, made_at: str) -> Markup | None:

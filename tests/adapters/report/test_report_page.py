@@ -180,6 +180,21 @@ def test_traffic_is_drawn_at_its_weights(page: str) -> None:
     assert any("limit" in one.get("class", "") for one in found.iter("line"))
 
 
+def test_late_rollback_by_hand_does_not_flatten_the_rollout() -> None:
+    """A rollback days later is told in words, and leaves the drawing to the rollout itself; a near one is drawn."""
+    for days, drawn in ((2, False), (0, True)):
+        story = Story()
+        story.first(story.candidate("one"))
+        story.complete(story.passes(story.start(story.candidate("two").name), (0.002, 0.05)))
+        story.later(days * 86_400 + 20)
+        story.back(story.state.rollouts[2], by="Ada <ada@example.org>", reason="late complaints")
+        page = reported(story)
+        found = next(one for one in drawings(page) if "rollout-2-course-title" in one.get("aria-labelledby", ""))
+        assert any(one.get("class") == "mark back" for one in found.iter("path")) is drawn
+        assert ("it was rolled back much later" in page) is not drawn
+        assert sum(one.get("class") == "mark passed" for one in found.iter("circle")) == 3
+
+
 def test_nothing_is_needed() -> None:
     """A model whose first release was only submitted has a page, and so has one whose rollouts left no records."""
     story = Story()
