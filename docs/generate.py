@@ -23,7 +23,7 @@ REFERENCE: Final = ROOT / "reference"
 SCHEMAS: Final = ROOT.parent / "schemas"
 sys.path[:0] = [str(ROOT.parent), str(ROOT)]
 
-from words import CODES, ENDPOINTS, OPENING, PHASES  # noqa: E402
+from words import CODES, ENDPOINTS, OPENING, PHASES, labels, variables  # noqa: E402
 
 from mlgitops import training  # noqa: E402
 from mlgitops.cli import failure  # noqa: E402
@@ -135,6 +135,9 @@ def _command(command: click.Command, words: str) -> Iterator[str]:
     options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
     if options:
         yield table(("option", "what it does"), [_option(one, context) for one in options])
+    if command.epilog:
+        lines = (line.strip() for line in command.epilog.replace("\b", "").splitlines())
+        yield "```text\n" + "\n".join(line for line in lines if line) + "\n```\n"
 
 
 def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
@@ -437,45 +440,11 @@ def repositories() -> str:
                 ],
             ),
             "## Labels and annotations\n",
-            table(("name", "on", "says"), _labels()),
+            table(("name", "on", "says"), labels()),
             "## Environment variables of a training job\n",
-            table(("variable", "says"), _variables()),
+            table(("variable", "says"), variables()),
         ]
     )
-
-
-def _labels() -> list[tuple[str, str, str]]:
-    return [
-        (f"`{fields.MANAGED_BY}`", "every scaffolded object", "that mlgitops made it"),
-        (f"`{fields.MODEL_LABEL}`", "every scaffolded object", "the model"),
-        (f"`{fields.RELEASE_LABEL}`", "TFJob, InferenceService", "the release"),
-        (f"`{fields.IMAGE_TAG_ANNOTATION}`", "TFJob", "the image's tag, for people"),
-        (f"`{fields.REVISION_ANNOTATION}`", "TFJob", "the commit of the model repository"),
-        (
-            f"`{fields.ARTIFACT_DIGEST_ANNOTATION}`",
-            "InferenceService",
-            "digest of the model's files, the only served",
-        ),
-        (f"`{fields.COHORT_ANNOTATION}`", "HTTPRoute", "the step that requests are counted under, `<rollout>-<step>`"),
-    ]
-
-
-def _variables() -> list[tuple[str, str]]:
-    return [
-        ("`TF_CONFIG`", "the replicas of the job and which one this is; set by the operator"),
-        (
-            f"`{fields.DATA_URI_VARIABLE}`",
-            "where the data is; several `data:` entries name a variable each",
-        ),
-        (
-            f"`{fields.OUTPUT_URI_VARIABLE}`",
-            "where the model goes: `<version>/saved_model.pb`, `metadata.json`",
-        ),
-        (f"`{fields.CHECKPOINT_URI_VARIABLE}`", "where checkpoints go; the same for every restart of an attempt"),
-        (f"`{fields.MOUNTS_VARIABLE}`", "embedded engine only: local folders of volume claims, as JSON"),
-        ("`MLGITOPS_SOURCE_REVISION`", "the commit of the model repository"),
-        ("`MLGITOPS_DATA_DIGEST`", "the digest over all data inputs"),
-    ]
 
 
 # --- servers and training ---------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from mlgitops.core.manifest import fields
+
 PHASES: Final[Mapping[str, str]] = {
     "SUBMITTED": "A push was accepted: its tests passed, its data is stored, its image is built.",
     "QUEUED": "It waits until no other training of the model is open.",
@@ -62,3 +64,39 @@ OPENING: Final[Mapping[str, str]] = {
     "rollout": "One for each model and environment, `environments/<environment>/<model>/rollout.yaml` on `main`. "
     "`mlgitops promote` writes it.",
 }
+
+
+def labels() -> list[tuple[str, str, str]]:
+    """Return labels and annotations that the tool owns: name, objects, meaning."""
+    return [
+        (f"`{fields.MANAGED_BY}`", "every scaffolded object", "that mlgitops made it"),
+        (f"`{fields.MODEL_LABEL}`", "every scaffolded object", "the model"),
+        (f"`{fields.RELEASE_LABEL}`", "TFJob, InferenceService", "the release"),
+        (f"`{fields.IMAGE_TAG_ANNOTATION}`", "TFJob", "the image's tag, for people"),
+        (f"`{fields.REVISION_ANNOTATION}`", "TFJob", "the commit of the model repository"),
+        (
+            f"`{fields.ARTIFACT_DIGEST_ANNOTATION}`",
+            "InferenceService",
+            "digest of the model's files, the only served",
+        ),
+        (f"`{fields.COHORT_ANNOTATION}`", "HTTPRoute", "the step that requests are counted under, `<rollout>-<step>`"),
+    ]
+
+
+def variables() -> list[tuple[str, str]]:
+    """Return environment variables of a training job: name, meaning."""
+    return [
+        ("`TF_CONFIG`", "the replicas of the job and which one this is; set by the operator"),
+        (
+            f"`{fields.DATA_URI_VARIABLE}`",
+            "where the data is; several `data:` entries name a variable each",
+        ),
+        (
+            f"`{fields.OUTPUT_URI_VARIABLE}`",
+            "where the model goes: `<version>/saved_model.pb`, `metadata.json`",
+        ),
+        (f"`{fields.CHECKPOINT_URI_VARIABLE}`", "where checkpoints go; the same for every restart of an attempt"),
+        (f"`{fields.MOUNTS_VARIABLE}`", "embedded engine only: local folders of volume claims, as JSON"),
+        ("`MLGITOPS_SOURCE_REVISION`", "the commit of the model repository"),
+        ("`MLGITOPS_DATA_DIGEST`", "the digest over all data inputs"),
+    ]
