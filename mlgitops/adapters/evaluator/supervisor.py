@@ -36,7 +36,7 @@ RESULT_FILE: Final = "result.json"
 OUTCOME_FILE: Final = "outcome.json"
 LOG_FILE: Final = "log"
 ATTEMPTS: Final = 2
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.25
 FILE_LIMIT_BYTES: Final = 1 << 30
 SPARE_DATA_BYTES: Final = 4 << 30
 """Address space that TensorFlow's threads reserve without using it; the watched memory is what counts."""
