@@ -23,7 +23,8 @@ REFERENCE: Final = ROOT / "reference"
 SCHEMAS: Final = ROOT.parent / "schemas"
 sys.path[:0] = [str(ROOT.parent), str(ROOT)]
 
-from words import CODES, ENDPOINTS, OPENING, PHASES, labels, variables  # noqa: E402
+from drawing import drawing  # noqa: E402
+from words import CODES, ENDPOINTS, OPENING, PHASES, PLACES, labels, variables  # noqa: E402
 
 from mlgitops import training  # noqa: E402
 from mlgitops.cli import failure  # noqa: E402
@@ -37,13 +38,16 @@ README: Final = ROOT.parent / "README.md"
 HELP_MARK: Final = "<!-- checked: mlgitops --help -->\n"
 HEAD: Final = "<!-- Written by docs/generate.py. Change the code, then run `make docs`. -->\n"
 
-GROUP: Final = "under_way"
-"""Name of the box around phases that take some events alike."""
-
 
 def main() -> int:
     """Write or check the reference; returns the exit code."""
     pages = {REFERENCE / f"{name}.md": HEAD + "\n" + make().rstrip() + "\n" for name, make in PAGES.items()}
+    for name, moves, group in (
+        ("release", release.RELEASE, release.OPEN),
+        ("rollout", rollout.ROLLOUT, rollout.MOVED),
+    ):
+        title = f"The phases of a {name} and the events between them"
+        pages[ROOT / "images" / f"{name}.svg"] = drawing(title, moves, group, PLACES[name])
     pages[README] = readme(README.read_text(encoding="utf-8"))
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     stale += [path for path in sorted(REFERENCE.glob("*.md")) if path not in pages]
@@ -333,21 +337,21 @@ def machines() -> str:
         "# The two machines\n",
         (
             "A release and a rollout are values. An event moves one from a phase to the next; a move that is not in "
-            "its table cannot happen. The diagrams and tables below are made from the tables in "
+            "its table cannot happen. An arrow from the dashed box starts in each phase inside. The diagrams and tables below are made from the tables in "
             "[`core/release.py`](../../mlgitops/core/release.py) and "
             "[`core/rollout.py`](../../mlgitops/core/rollout.py).\n"
         ),
     ]
-    for title, moves, phases, group in (
-        ("Release", release.RELEASE, release.ReleasePhase, release.OPEN),
-        ("Rollout", rollout.ROLLOUT, rollout.RolloutPhase, rollout.MOVED),
+    for title, moves, phases in (
+        ("Release", release.RELEASE, release.ReleasePhase),
+        ("Rollout", rollout.ROLLOUT, rollout.RolloutPhase),
     ):
         rows = [
             (f"`{one}`", f"`{event.__name__}`", f"`{to}`", _first(event.__doc__)) for (one, event), to in moves.items()
         ]
         parts += [
             f"## {title}\n",
-            _diagram(moves, group),
+            f"![{title}: phases and events](../images/{title.lower()}.svg)\n",
             table(("phase", "what it means"), [(f"`{one}`", PHASES[one]) for one in phases]),
             table(("in phase", "this event", "leads to", "what happened"), rows),
         ]
@@ -359,21 +363,6 @@ def machines() -> str:
         ),
     ]
     return "\n".join(parts)
-
-
-def _diagram(moves: Mapping[tuple[Any, type], Any], group: Sequence[Any]) -> str:
-    """Return a state diagram; what every phase of the group does alike is one arrow from the group."""
-    edges: dict[tuple[str, str], list[str]] = {}
-    for (one, event), to in moves.items():
-        alike = one in group and all(moves.get((other, event)) == to for other in group)
-        edge = edges.setdefault((GROUP if alike else str(one), str(to)), [])
-        edge += [event.__name__] if event.__name__ not in edge else []
-    inside = {str(one) for one in group}
-    lines = [f"    {one} --> {to}: {', '.join(events)}" for (one, to), events in edges.items()]
-    within = ["    " + line for line, edge in zip(lines, edges, strict=True) if inside.issuperset(edge)]
-    beside = [line for line, edge in zip(lines, edges, strict=True) if not inside.issuperset(edge)]
-    first = [f"    [*] --> {next(iter(moves))[0]}", f"    state {GROUP} {{"]
-    return "\n".join(["```mermaid", "stateDiagram-v2", *first, *within, "    }", *beside, "```\n"])
 
 
 # --- repositories -----------------------------------------------------------------------------------------------------

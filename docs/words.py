@@ -27,6 +27,34 @@ PHASES: Final[Mapping[str, str]] = {
     "REFUSED": "A gate, a policy or the champion's comparison said no before any traffic moved.",
     "ERRORED": "No answer could be had.",
 }
+PLACES: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
+    "release": {
+        "SUBMITTED": (0, 0),
+        "QUEUED": (1, 0),
+        "TRAINING": (2, 0),
+        "EVALUATING": (3, 0),
+        "ABORTED": (0, 1.2),
+        "ERRORED": (1, 1.2),
+        "FAILED": (2, 1.2),
+        "CANDIDATE": (3, 1.2),
+        "REJECTED": (1.5, 2.2),
+    },
+    "rollout": {
+        "REFUSED": (0, -1.1),
+        "WITHDRAWN": (1, -1.1),
+        "ERRORED": (2, -1.1),
+        "PROPOSED": (0, 0),
+        "STARTING": (1, 0),
+        "STEP": (2, 0),
+        "ANALYSING": (3, 0),
+        "RETIRED": (0, 1),
+        "LIVE": (1, 1),
+        "COMPLETING": (3, 1),
+        "ROLLING_BACK": (2, 2.1),
+        "ROLLED_BACK": (3, 2.1),
+    },
+}
+"""Column and row of each phase in the diagrams."""
 CODES: Final[Sequence[tuple[int, str, str]]] = (
     (0, "Done, or nothing to do.", ""),
     (1, "The answer is no, or a named thing is not there.", "Read the message; running it again gives the same."),
@@ -34,7 +62,11 @@ CODES: Final[Sequence[tuple[int, str, str]]] = (
     (3, "A file or an argument cannot be accepted. Every problem is listed.", "Mend them all; each says how."),
     (4, "Somebody else moved a branch again and again while the command decided.", "Run it again."),
     (5, "A service, a file or git gave no answer.", "Run it again later; nothing is half-written."),
-    (10, "What was asked to be checked did not pass.", "Read what did not, mend it, push again."),
+    (
+        10,
+        "What was handed in was looked at, and it is not good: its tests failed.",
+        "Mend it, commit, push again; nothing was built.",
+    ),
     (11, "Reserved: a decision without an answer yet.", ""),
     (130, "Interrupted.", "Run it again."),
     (255, "A bug in mlgitops. The traceback is in the file that the message names.", "Please report it."),
