@@ -18,20 +18,22 @@ def status(context: Context, model: str | None = None) -> dict[str, Any]:
     if model is not None:
         check_model(view, model)
     names = view.ledger.models() if model is None else (model,)
-    return {"models": [_model_status(view, name) for name in names]}
+    return {"models": [_model_status(context, view, name) for name in names]}
 
 
-def _model_status(view: View, model: str) -> dict[str, Any]:
+def _model_status(context: Context, view: View, model: str) -> dict[str, Any]:
     every = view.ledger.releases(model)
     newest = every[-1] if every else None
     return {
         "model": model,
         "releases": [release_row(one) for one in every if one.phase in releases.OPEN or one is newest],
-        "environments": [_environment_status(view, view.ledger.state(name, model)) for name in view.environment_names],
+        "environments": [
+            _environment_status(context, view, view.ledger.state(name, model)) for name in view.environment_names
+        ],
     }
 
 
-def _environment_status(view: View, state: EnvironmentState) -> dict[str, Any]:
+def _environment_status(context: Context, view: View, state: EnvironmentState) -> dict[str, Any]:
     champion = state.champion
     return {
         "environment": state.environment,
@@ -39,10 +41,21 @@ def _environment_status(view: View, state: EnvironmentState) -> dict[str, Any]:
         "trusted": state.live.trusted if state.live else False,
         "source": _source(view, state.model, champion) if champion else None,
         "rollout": rollout_row(state.open) if state.open else None,
+        "waiting": _waiting(context, view, state),
         "hold": {"by": state.hold.by, "reason": state.hold.reason, "since": state.hold.at} if state.hold else None,
         "foreign": list(state.foreign.differences) if state.foreign else [],
         "last": rollout_row(state.rollouts[state.last_number]) if state.rollouts else None,
     }
+
+
+def _waiting(context: Context, view: View, state: EnvironmentState) -> str:
+    """Say what keeps a proposed rollout from starting for now; empty when nothing does, or nothing is proposed."""
+    if state.open is None or state.open.phase is not RolloutPhase.PROPOSED:
+        return ""
+    from mlgitops.app.absorbing import waiting_for  # seldom needed, and it judges environments.yaml
+
+    unit = environment_of(view, state.environment, state.model)
+    return waiting_for(unit, state, state.open, context.clock.now())
 
 
 def _source(view: View, model: str, release: str) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["VERBS", "cli", "main", "run"]
 INTERRUPTED = 130
+COMPLETE_VARIABLE = "_MLGITOPS_COMPLETE"
+"""Set by a shell's completion script."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -43,7 +45,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _at_once(words: list[str]) -> bool:
     """Answer what needs nothing loaded."""
-    if "_MLGITOPS_COMPLETE" in os.environ:
+    if COMPLETE_VARIABLE in os.environ:
         return False
     if words in ([], ["-h"], ["--help"]):
         sys.stdout.write(page())
@@ -85,8 +87,8 @@ def _failed(error: BaseException, words: list[str]) -> int:
         return failure.show(error, as_json=_as_json(words), verbose="--verbose" in words)
     if isinstance(error, click.ClickException):
         return failure.show_usage(error, as_json=_as_json(words))
-    if isinstance(error, SystemExit):  # click's answer to a reader that went away
-        return _nobody_reads(0)
+    if isinstance(error, SystemExit):  # click's answer to a shell's completion, or to a reader that went away
+        return 0 if COMPLETE_VARIABLE in os.environ else _nobody_reads(0)
     raise KeyboardInterrupt
 
 

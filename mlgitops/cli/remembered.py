@@ -59,7 +59,7 @@ def remember(words: list[str], repository: str, revisions: tuple[str | None, ...
     place, draft = _file(asked), f"{_file(asked)}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - as above
-        with open(draft, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(f"{asked}\n{repository}\n{known}{_END}{answer}")
         os.replace(draft, place)  # noqa: PTH105 - as above
     except (OSError, UnicodeError):

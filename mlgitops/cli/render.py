@@ -7,6 +7,7 @@ from typing import Any, Final
 from mlgitops.cli.words import one_line
 
 WIDTH: Final = 80
+LABEL: Final = 9
 SHORTEST: Final = 12
 """Characters that the last column of a table always gets."""
 
@@ -81,6 +82,9 @@ def _environment(values: Mapping[str, Any]) -> list[str]:
     rollout, last = values["rollout"], values["last"]
     if rollout:
         lines.append(paragraph(f"rollout {rollout['rollout']}: {_rollout(rollout)}", "    "))
+        lines += (
+            [paragraph(f"waiting: {values['waiting']}", "    ")] if values["waiting"] and not values["hold"] else []
+        )
     elif last and last["reason"]:
         told = f"rollout {last['rollout']} of release {last['release']}: {last['phase']}: {last['reason']}"
         lines.append(paragraph(told, "    "))
@@ -152,7 +156,13 @@ def trace(values: Mapping[str, Any]) -> str:
     if answer.get("id"):
         told = (f"{answer['id']} at {answer.get('at', '')}", answer.get("arm", ""), f"step {answer.get('cohort', '')}")
         rows.insert(0, ("answer", ", ".join(one for one in told if one)))
-    return "\n".join(paragraph(f"{name:<10}{one_line(words)}") for name, words in rows)
+    return "\n".join(_labelled(name, words) for name, words in rows)
+
+
+def _labelled(name: str, words: str) -> str:
+    """Return a name and what belongs to it, in a column of its own; a long word overflows rather than breaks."""
+    lines = textwrap.wrap(one_line(words), WIDTH - LABEL, break_long_words=False, break_on_hyphens=False) or [""]
+    return "\n".join(f"{label:<{LABEL}}{line}" for label, line in zip([name, *[""] * len(lines)], lines, strict=False))
 
 
 def models(values: Mapping[str, Any]) -> str:

@@ -50,7 +50,11 @@ class Verbs(click.Group):
         return verbs or click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=Verbs,
+    subcommand_metavar="VERB [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="mlgitops")
 def cli() -> None:
     """Bring models from a git push to production by a judged canary, and back by one command."""

@@ -23,9 +23,10 @@ def command(shell: str) -> None:
 
     It completes verbs, options and their values; it asks the installed mlgitops, so it never goes stale.
     """
+    from mlgitops.cli.main import COMPLETE_VARIABLE
     from mlgitops.cli.tree import cli
 
     kind = get_completion_class(shell)
     if kind is None:
         raise NotFound("shell", shell, ("bash", "zsh", "fish"))
-    sys.stdout.write(kind(cli, {}, "mlgitops", "_MLGITOPS_COMPLETE").source() + "\n")
+    sys.stdout.write(kind(cli, {}, "mlgitops", COMPLETE_VARIABLE).source() + "\n")

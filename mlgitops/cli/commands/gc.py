@@ -35,7 +35,10 @@ def command(
 
     settings, context = options.open_context(home, environment_repository)
     garbage = collect(context, world(settings.home, context).store, keep=keep, dry_run=dry_run)
-    values = {"dryRun": dry_run, "deleted": [vars(one) for one in garbage]}
+    deleted = [
+        {"model": one.model, "release": one.release, "uri": one.uri, "sizeBytes": one.size_bytes} for one in garbage
+    ]
+    values = {"dryRun": dry_run, "deleted": deleted}
     rows = [(one.model, one.release, one.uri, one.size_bytes) for one in garbage]
     words = render.table(("model", "release", "artifact", "bytes"), rows) or "nothing to delete"
     options.show(values, words, output)

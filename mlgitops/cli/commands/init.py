@@ -38,7 +38,8 @@ def command(
 ) -> None:
     """Make a folder with a training script or notebook a model repository that mlgitops can release.
 
-    Writes mlgitops.yaml and, where they are missing, a lock of requirements; never over a file that is there.
+    DIRECTORY is the folder, by default this one. Writes mlgitops.yaml and, where they are missing, a lock of
+    requirements; never over a file that is there.
     """
     del verbose
     files = initialise_model(

@@ -7,14 +7,21 @@ from pathlib import Path
 import click
 
 from mlgitops.cli.settings import person
+from mlgitops.cli.words import examples
 
 
-@click.group("local", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("local", epilog=examples("mlgitops local up"), context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Run the whole engine on this machine, for your own repository."""
 
 
-@command.command("up")
+@command.command(
+    "up",
+    epilog=examples(
+        "mlgitops local up",
+        "mlgitops local up --directory ../digits --port 8080",
+    ),
+)
 @click.option("--directory", default=".", metavar="PATH", help="The model repository; default: here.")
 @click.option("--home", metavar="FOLDER", help="Where the engine keeps everything; default: .mlgitops there.")
 @click.option(

@@ -31,5 +31,6 @@ def command(
     values = reading.status(context, model)
     told = options.show(values, render.status(values), output)
     words = click.get_current_context().find_root().obj
-    if words:
+    waits = any(one["waiting"] for model in values["models"] for one in model["environments"])
+    if words and not waits:  # what waits may wait for a time
         remembered.remember(words, settings.location, before, told)
