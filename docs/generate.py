@@ -337,7 +337,8 @@ def machines() -> str:
         "# The two machines\n",
         (
             "A release and a rollout are values. An event moves one from a phase to the next; a move that is not in "
-            "its table cannot happen. An arrow from the dashed box starts in each phase inside. The diagrams and tables below are made from the tables in "
+            "its table cannot happen. An arrow from the dashed box starts in each phase inside. "
+            "The diagrams and tables below are made from the tables in "
             "[`core/release.py`](../../mlgitops/core/release.py) and "
             "[`core/rollout.py`](../../mlgitops/core/rollout.py).\n"
         ),
