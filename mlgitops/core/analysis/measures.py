@@ -1,5 +1,6 @@
 """What each kind of metric makes of the samples: counts to show, evidence to decide on."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,8 @@ from mlgitops.core.analysis.counts import (
 )
 from mlgitops.core.configuration import MetricRule
 
+FROM_THE_START: Final = 0.9
+"""Share of the bets that begin with the rollout; the rest is halved for each later step. It costs 2 % more requests."""
 SLOW_SHARE: Final = 0.01
 """Latency is judged around the bound that this share of the baseline's requests exceeds: its p99."""
 BOUNDS: Final = 3
@@ -77,8 +80,43 @@ def evidence_path(
 
 def _paths(judged: Sequence[evidence.Judged], rule: MetricRule, dispersion: float) -> tuple[evidence.Path, ...]:
     mixture = evidence.centred_on(rule.effect / rule.margin)
-    bets = evidence.worse_bets(mixture, margin=rule.margin), evidence.within_bets(rule.effect)
-    return tuple(evidence.path_of(judged, side, dispersion=dispersion) for side in bets)
+    worse = _from_each_step(judged, evidence.worse_bets(mixture, margin=rule.margin), dispersion)
+    return worse, evidence.path_of(judged, evidence.within_bets(rule.effect), dispersion=dispersion)
+
+
+def _from_each_step(
+    judged: Sequence[evidence.Judged], bets: Sequence[tuple[float, evidence.Bet]], dispersion: float
+) -> evidence.Path:
+    """Return the evidence of bets of which most begin with the rollout and some anew with each later step.
+
+    A canary that fails only under more traffic would otherwise have to make up for all the evidence that its quiet
+    first steps gave it. A bet that has not begun counts 1, so the weighted sum starts at 1 and is an e-process like
+    each of its parts.
+    """
+    steps = sorted({_step(interval) for interval, _ in judged if interval.canary.total})
+    paths, weights = [evidence.path_of(judged, bets, dispersion=dispersion)], [FROM_THE_START]
+    left = 1 - FROM_THE_START
+    for step in steps[1:]:
+        later = [pair if _step(pair[0]) >= step else _silent(pair) for pair in judged]
+        paths.append(evidence.path_of(later, bets, dispersion=dispersion))
+        left /= 2
+        weights.append(left)
+    logs = [math.log(weight) for weight in weights]
+    return [
+        (
+            points[0][0],
+            evidence.log_sum_exp(
+                [math.log(left), *(log + value for log, (_, value) in zip(logs, points, strict=True))]
+            ),
+        )
+        for points in zip(*paths, strict=True)
+    ]
+
+
+def _step(interval: Interval) -> int:
+    """Return the number of a cohort's step, `<rollout>-<step>`; 0 for a cohort that has none."""
+    number = interval.cohort.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0
 
 
 def _strata(samples: Sequence[Sample], measure: Measure) -> dict[str, tuple[ArmCounts, ArmCounts]]:

@@ -224,6 +224,14 @@ def test_late_labels_of_an_earlier_step_fail_the_rollout() -> None:
     assert {detail.cohort: detail.canary.bad for detail in verdict.metrics[0].cohorts}["7-0"] == 120
 
 
+def test_a_canary_that_fails_only_under_more_traffic_fails() -> None:
+    """Quiet first steps, in which the canary did better, do not pay for a later step in which it does far worse."""
+    rule = MetricRule(kind="latency", effect=30, margin=5)
+    world = World().run("7-1", 6, 0.1, slow=(0.0, 0.03)).run("7-2", 3, 0.5, slow=(0.01, 0.01))
+    world.run("7-3", 6, 0.95, slow=(0.6, 0.01))
+    assert outcome(decide(world, [rule], cohort="7-3"))[0] is Outcome.FAILED
+
+
 def test_metrics_share_alpha() -> None:
     """With three metrics each needs evidence of 3/α, so that together they fail a good canary at most at α."""
     samples = World().run("7-0", 3, 0.1).samples
