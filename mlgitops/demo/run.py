@@ -22,7 +22,7 @@ from mlgitops.ports.repository import Person
 
 MODEL: Final = "digits"
 MARKER: Final = ".mlgitops-demo"
-RATE: Final = 120
+RATE: Final = 80
 """Requests per second that the demo's users send."""
 WAIT_SECONDS: Final = 600
 ENVIRONMENTS: Final = """\
@@ -46,8 +46,8 @@ plans:
       - {weight: 50, seconds: 5}
       - {weight: 95, seconds: 5}
     metrics:
-      - {kind: errors, effect: 20, margin: 2}
-      - {kind: latency, effect: 30, margin: 5}   # two processes on a busy laptop differ; a slow model differs more
+      - {kind: errors, effect: 50, margin: 2}
+      - {kind: latency, effect: 200, margin: 20}  # who gets more traffic on two busy cores answers later
       - {kind: labels, effect: 6, margin: 1.5}
     extendSeconds: 120
     maximumAgeSeconds: 600
@@ -134,6 +134,7 @@ class Demo:
         self._expect(self._champion() == second, "production is untouched")
         self.title("push 4, code: right in evaluation, wrong on single digits; only users can see it")
         before = self._manifests()
+        self._git(self._model, "revert", "--no-edit", "HEAD")
         self._commit(4)
         fourth = self._push()
         self._await(f"release {fourth} is rolled back", lambda: self._phase(fourth) == "ROLLED_BACK")
