@@ -229,7 +229,7 @@ def test_a_canary_that_fails_only_under_more_traffic_fails() -> None:
     rule = MetricRule(kind="latency", effect=30, margin=5)
     world = World().run("7-1", 6, 0.1, slow=(0.0, 0.03)).run("7-2", 3, 0.5, slow=(0.01, 0.01))
     world.run("7-3", 6, 0.95, slow=(0.6, 0.01))
-    assert outcome(decide(world, [rule], cohort="7-3"))[0] is Outcome.FAILED
+    assert decide(world.samples, rule, cohort="7-3").outcome is Outcome.FAILED
 
 
 def test_metrics_share_alpha() -> None:
