@@ -28,6 +28,10 @@ from mlgitops.ports.repository import Change
 from mlgitops.ports.serving import ServiceObservation, ServingObservation
 
 
+PATIENCE: Final = timedelta(seconds=10)
+"""A rollback that takes longer is told, at every look: it has no failing exit."""
+
+
 def advance_environment(world: World, environment: str, model: str) -> bool:
     """Make the next move of one model in one environment; returns whether anything was written.
 
@@ -263,7 +267,8 @@ def _completing(turn: Turn) -> Move | None:
 def _rolling_back(turn: Turn) -> Move | None:
     missing = turn.missing()
     if missing:
-        turn.world.observer.note(f"{turn.state.model} in {turn.environment.name}: rolling back, {missing}")
+        if turn.at - turn.rollout.since > PATIENCE:
+            turn.world.observer.note(f"{turn.state.model} in {turn.environment.name}: rolling back, {missing}")
         return None
     parts = driver.rolling_back(turn.rollout, turn.state, turn.target)
     if turn.rollout.part + 1 < len(parts):
