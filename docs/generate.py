@@ -242,6 +242,12 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any], name: str) -
         return f"`{json.dumps(field['const'])}`"
     if "enum" in field:
         return "one of " + ", ".join(f"`{one}`" for one in field["enum"])
+    choices = field.get("anyOf") or field.get("oneOf")
+    if choices:
+        found = [
+            _link(one, definitions, name) or _type(_resolved(one, definitions), definitions, name) for one in choices
+        ]
+        return " or ".join(dict.fromkeys(found))
     kind = field.get("type", "anything")
     if kind == "array":
         item = field.get("items", {})
