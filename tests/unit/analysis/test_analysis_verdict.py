@@ -226,10 +226,10 @@ def test_late_labels_of_an_earlier_step_fail_the_rollout() -> None:
 
 def test_a_canary_that_fails_only_under_more_traffic_fails() -> None:
     """Quiet first steps, in which the canary did better, do not pay for a later step in which it does far worse."""
-    rule = MetricRule(kind="latency", effect=30, margin=5)
-    world = World().run("7-1", 6, 0.1, slow=(0.0, 0.03)).run("7-2", 3, 0.5, slow=(0.01, 0.01))
-    world.run("7-3", 6, 0.95, slow=(0.6, 0.01))
-    assert decide(world.samples, rule, cohort="7-3").outcome is Outcome.FAILED
+    rule = MetricRule(kind="errors", effect=12, margin=3)
+    world = World().run("7-1", 30, 0.1, failed=(0.0, 0.02))
+    world.run("7-2", 10, 0.95, failed=(0.2, 0.01))
+    assert decide(world.samples, rule, cohort="7-2").outcome is Outcome.FAILED
 
 
 def test_metrics_share_alpha() -> None:
