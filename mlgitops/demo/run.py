@@ -228,7 +228,7 @@ class Demo:
     def _push(self) -> str:
         """Push, and wait until the engine made or recognised a release of it."""
         revision = self._git(self._model, "rev-parse", "HEAD").strip()
-        self._git(self._model, "push", "-q", "local", "main")
+        self._git(self._model, "push", "-q", "local")
         pushed = self._home / "pushed.json"
 
         def taken() -> bool:

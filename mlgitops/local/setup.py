@@ -36,7 +36,7 @@ def prepare(home: Path, directory: Path) -> None:
     if not (home / _BRANCH).exists():
         write_atomically(home / _BRANCH, current.encode())
     _first_commits(home / ENVIRONMENT_REPOSITORY, home)
-    _remote(Path(top), home / MODEL_REPOSITORY)
+    _remote(Path(top), home / MODEL_REPOSITORY, branch(home))
 
 
 def branch(home: Path) -> str:
@@ -51,10 +51,12 @@ def _first_commits(repository: Path, home: Path) -> None:
         opened.create({MAIN: files, LEDGER: Change(message="init: the ledger", files=first_files())})
 
 
-def _remote(directory: Path, target: Path) -> None:
+def _remote(directory: Path, target: Path, released: str) -> None:
     found = _git(directory, "remote", "get-url", REMOTE, quiet=True)
     if not found:
         _git(directory, "remote", "add", REMOTE, str(target))
+        # Without an upstream branch, `git push local` would ask for one.
+        _git(directory, "config", f"remote.{REMOTE}.push", f"refs/heads/{released}")
     elif Path(found) != target:
         raise InvalidInput(
             f"the remote `{REMOTE}` leads to {found}, not to {target}; "

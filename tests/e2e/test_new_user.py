@@ -130,7 +130,7 @@ def test_a_new_user_gets_from_init_to_a_traced_answer(
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "feat: tell two flowers apart")
     first = engine()
-    git(repository, "push", "-q", "local", "main")
+    git(repository, "push", "-q", "local")
     wait("a release in production", lambda: production(repository).get("champion"))
     home = repository / ".mlgitops"
 
@@ -153,7 +153,7 @@ def test_a_new_user_gets_from_init_to_a_traced_answer(
     engine()
     wait("serving again", lambda: answers(address))
     git(repository, "commit", "--allow-empty", "-qm", "docs: nothing that trains")
-    git(repository, "push", "-q", "local", "main")
+    git(repository, "push", "-q", "local")
     wait("the push", lambda: git(repository, "rev-parse", "HEAD").strip() in (home / "pushed.json").read_text())
     assert len(json.loads(tool(repository, "history", "--output", "json"))["releases"]) == 1
 
