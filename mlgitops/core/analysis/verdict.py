@@ -334,11 +334,13 @@ def _needs(reading: Reading, rule: MetricRule, context: _Context) -> _Needs | No
     Evidence adds up over the steps, and so does what was planned for it: each step brings the share that its requests
     are of the number planned at its split.
     """
-    whole = {cohort: _planned(reading, rule, rule.effect, split, context) for cohort, split in reading.strata.items()}
+    whole = {cohort: _planned(reading, rule.effect, rule.margin, split, context) for cohort, split in reading.strata.items()}
     of_step = whole.get(context.cohort)
     if of_step is None:
         return None
-    gross = _planned(reading, rule, GROSS_EFFECT * rule.margin, reading.strata[context.cohort], context)
+    # Without the margin: at high rates no number of requests could show a ratio of odds beyond a margin, and a canary
+    # for which evidence rules the effect out would wait for ever.
+    gross = _planned(reading, GROSS_EFFECT, 1.0, reading.strata[context.cohort], context)
     least = of_step if gross is None else min(of_step, gross)
     shares = {cohort: reading.strata[cohort][0].total / planned for cohort, planned in whole.items() if planned}
     others = math.fsum(share for cohort, share in shares.items() if cohort != context.cohort)
@@ -346,7 +348,7 @@ def _needs(reading: Reading, rule: MetricRule, context: _Context) -> _Needs | No
 
 
 def _planned(
-    reading: Reading, rule: MetricRule, effect: float, split: tuple[ArmCounts, ArmCounts], context: _Context
+    reading: Reading, effect: float, margin: float, split: tuple[ArmCounts, ArmCounts], context: _Context
 ) -> int | None:
     canary, baseline = split
     if not canary.total or not baseline.total:
@@ -357,7 +359,7 @@ def _planned(
         canary_share=canary.total / (canary.total + baseline.total),
         alpha=context.alpha / context.metrics,
         dispersion=context.dispersion,
-        margin=rule.margin,
+        margin=margin,
         bets=reading.processes,
     )
 

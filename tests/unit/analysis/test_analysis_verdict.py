@@ -232,6 +232,13 @@ def test_a_canary_that_fails_only_under_more_traffic_fails() -> None:
     assert decide(world.samples, rule, cohort="7-2").outcome is Outcome.FAILED
 
 
+def test_a_far_better_canary_passes_where_the_baseline_is_mostly_wrong() -> None:
+    """A margin at a high rate leaves nothing to be shown in any number of requests; that keeps no healthy canary."""
+    rule = MetricRule(kind="labels", effect=5, margin=1.5)
+    verdict = decide(World().run("7-0", 20, 0.1, wrong=(0.04, 0.65)).samples, rule)
+    assert verdict.outcome is Outcome.PASSED
+
+
 def test_metrics_share_alpha() -> None:
     """With three metrics each needs evidence of 3/α, so that together they fail a good canary at most at α."""
     samples = World().run("7-0", 3, 0.1).samples
