@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mlgitops.app.context import Context, environment_of, look
 from mlgitops.cli import github
 from mlgitops.cli.settings import Settings, person, read_settings
 from mlgitops.cli.words import redacted, redacted_values, several_lines
 from mlgitops.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from mlgitops.app.context import Context
     from mlgitops.app.deciding import Answer
     from mlgitops.app.rehearsing import Intent
 
 F = TypeVar("F", bound=Callable[..., Any])
-Act = Callable[[Context, str], "Answer"]
+Act = Callable[["Context", str], "Answer"]
 """What a person decides, for one model."""
 
 
@@ -55,7 +55,7 @@ def dry_run(command: F) -> F:
     return click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")(command)
 
 
-def open_context(home: str | None, location: str | None, *, decides: bool = False) -> tuple[Settings, Context]:
+def open_context(home: str | None, location: str | None, *, decides: bool = False) -> "tuple[Settings, Context]":
     """Return the settings and the environment repository they name.
 
     Args:
@@ -69,13 +69,15 @@ def open_context(home: str | None, location: str | None, *, decides: bool = Fals
     return settings, context(settings.location, settings.cache, person() if decides else TOOL)
 
 
-def chosen(context: Context, model: str | None) -> str:
+def chosen(context: "Context", model: str | None) -> str:
     """Return the model that was named, or the only one there is.
 
     Raises:
         InvalidInput: None was named and there are several, or none at all.
         NotFound: There is no such model.
     """
+    from mlgitops.app.context import environment_of, look
+
     view = look(context)
     known = view.ledger.models()
     if model is not None:

@@ -265,6 +265,7 @@ def test_a_lost_race_says_so(desk, monkeypatch):
         raise Conflict("refs/heads/main", "a" * 40, "b" * 40)
 
     monkeypatch.setattr("mlgitops.adapters.repository.git.GitRepository.update", lost)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     told = place("promote", place.stages.names[0])
     assert told.code == 4
     assert "Hint: run the command again" in told.err

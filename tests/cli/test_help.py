@@ -93,7 +93,7 @@ def test_completion_works_in_bash(tmp_path):
     script = """
     eval "$(mlgitops completion bash)"
     COMP_WORDS=(mlgitops ro) COMP_CWORD=1; _mlgitops_completion mlgitops; echo "${COMPREPLY[@]}"
-    COMP_WORDS=(mlgitops hold --rea) COMP_CWORD=2; _mlgitops_completion mlgitops; echo "${COMPREPLY[@]}"
+    COMPREPLY=(); COMP_WORDS=(mlgitops hold --rea) COMP_CWORD=2; _mlgitops_completion mlgitops; echo "${COMPREPLY[@]}"
     """
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     done = subprocess.run(

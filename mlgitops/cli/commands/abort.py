@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import deciding
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 
@@ -35,6 +34,8 @@ def command(
     What serves already is taken off by `mlgitops rollback`. The first digits of RELEASE are enough.
     """
     del verbose
+    from mlgitops.app import deciding
+
     options.decide(
         lambda context, name: deciding.abort(context, name, release, reason=reason),
         (model, home, environment_repository),

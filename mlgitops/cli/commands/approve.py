@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import deciding
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 
@@ -33,6 +32,8 @@ def command(
     Who proposed a rollout cannot approve it. How many approvals an environment needs says its environments.yaml.
     """
     del verbose
+    from mlgitops.app import deciding
+
     options.decide(
         lambda context, name: deciding.approve(context, name, environment),
         (model, home, environment_repository),

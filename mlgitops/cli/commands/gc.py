@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app.collecting import collect
 from mlgitops.cli import options, render
 from mlgitops.cli.words import examples
 
@@ -31,6 +30,7 @@ def command(
     Never the champion, a release being tried, or the last-good one of any environment.
     """
     del verbose
+    from mlgitops.app.collecting import collect
     from mlgitops.local.wiring import world
 
     settings, context = options.open_context(home, environment_repository)

@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import reading
 from mlgitops.cli import options, render
 from mlgitops.cli.words import examples
 
@@ -31,6 +30,8 @@ def command(
     Oldest first, with each event, its time and its reason.
     """
     del verbose
+    from mlgitops.app import reading
+
     _, context = options.open_context(home, environment_repository)
     values = reading.history(context, options.chosen(context, model), environment)
     options.show(values, render.history(values), output)

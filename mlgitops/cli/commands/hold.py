@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import deciding
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 
@@ -35,6 +34,8 @@ def command(
     A rollout under way stays where it is; its safety checks go on, and a rollback is always possible.
     """
     del verbose
+    from mlgitops.app import deciding
+
     options.decide(
         lambda context, name: deciding.hold(context, name, environment, reason=reason),
         (model, home, environment_repository),

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from mlgitops.app.initialise import initialise_model
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 
@@ -42,6 +41,8 @@ def command(
     requirements; never over a file that is there.
     """
     del verbose
+    from mlgitops.app.initialise import initialise_model
+
     files = initialise_model(
         Path(directory),
         name=name,

@@ -1,18 +1,15 @@
 """`mlgitops lint`."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import click
 
-from mlgitops.adapters.files import walk_files
-from mlgitops.cli import options
+from mlgitops.cli import github, options
 from mlgitops.cli.words import examples
 from mlgitops.core.errors import InvalidInput, NotFound, Problem
-from mlgitops.core.loading import load_environments, load_model
-from mlgitops.core.manifest.lint.tree import lint_tree
 
-FILES: dict[str, Callable[[bytes, str], object]] = {"mlgitops.yaml": load_model, "environments.yaml": load_environments}
+FILES: Final = ("mlgitops.yaml", "environments.yaml")
 
 
 @click.command(
@@ -39,6 +36,7 @@ def command(paths: tuple[str, ...], output: str, verbose: bool) -> int:
     words = "\n".join(_words(one) for one in problems) or "no problems"
     values = {"problems": [{k: v for k, v in vars(one).items() if v is not None} for one in problems]}
     options.show(values, words, output)
+    github.annotate_problems(problems)
     return 0
 
 
@@ -54,22 +52,33 @@ def _check(path: Path) -> list[Problem]:
         return _file(path)
     found = [one for name in FILES if (path / name).is_file() for one in _file(path / name)]
     if (path / "environments").is_dir():
-        names = dict(walk_files(path / "environments"))
-        known = {f"environments/{name}": file for name, file in names.items()}
-        if (path / "environments.yaml").is_file():
-            known["environments.yaml"] = path / "environments.yaml"
-        found += lint_tree(lambda name: known[name].read_bytes() if name in known else None, known)
+        found += _manifests(path)
     elif not found and not any((path / name).is_file() for name in FILES):
         raise NotFound("mlgitops.yaml or environments.yaml in", str(path))
     return found
 
 
+def _manifests(path: Path) -> list[Problem]:
+    """Check what an environment repository's checkout asks of the engine."""
+    from mlgitops.adapters.files import walk_files
+    from mlgitops.core.manifest.lint.tree import lint_tree
+
+    known = {f"environments/{name}": file for name, file in walk_files(path / "environments")}
+    if (path / "environments.yaml").is_file():
+        known["environments.yaml"] = path / "environments.yaml"
+    return list(lint_tree(lambda name: known[name].read_bytes() if name in known else None, known))
+
+
 def _file(path: Path) -> list[Problem]:
-    check = FILES.get(path.name)
-    if check is None:
-        raise NotFound("check for a file named", path.name, tuple(FILES))
+    from mlgitops.core.loading import load_environments, load_model
+
+    if path.name not in FILES:
+        raise NotFound("check for a file named", path.name, FILES)
     try:
-        check(path.read_bytes(), str(path))
+        if path.name == "mlgitops.yaml":
+            load_model(path.read_bytes(), str(path))
+        else:
+            load_environments(path.read_bytes(), str(path))
     except InvalidInput as error:
         return list(error.problems)
     return []

@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app.context import find_release, look
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 from mlgitops.core.errors import NotFound
@@ -29,6 +28,7 @@ def command(
     Control characters are left out, as a log is whatever a program wrote. The first digits of RELEASE are enough.
     """
     del verbose
+    from mlgitops.app.context import find_release, look
     from mlgitops.local.wiring import world
 
     settings, context = options.open_context(home, environment_repository)

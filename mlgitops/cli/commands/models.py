@@ -2,8 +2,6 @@
 
 import click
 
-from mlgitops.app import cards, reading
-from mlgitops.app.context import environment_of, find_release, look
 from mlgitops.cli import options, render
 from mlgitops.cli.words import examples
 
@@ -30,6 +28,8 @@ def command() -> None:
 def list_(home: str | None, environment_repository: str | None, output: str, verbose: bool) -> None:
     """List every release of every model, with its aliases and metrics."""
     del verbose
+    from mlgitops.app import reading
+
     _, context = options.open_context(home, environment_repository)
     values = reading.models(context)
     options.show(values, render.models(values), output)
@@ -52,6 +52,8 @@ def show(
 ) -> None:
     """Show where RELEASE came from and what was decided about it."""
     del verbose
+    from mlgitops.app import reading
+
     _, context = options.open_context(home, environment_repository)
     name = options.chosen(context, model)
     values = reading.trace(context, name, environment, {"release": release})
@@ -75,6 +77,9 @@ def card(
 ) -> None:
     """Print the model card of RELEASE: metrics, data, lineage and decisions, in Markdown."""
     del verbose
+    from mlgitops.app import cards
+    from mlgitops.app.context import environment_of, find_release, look
+
     _, context = options.open_context(home, environment_repository)
     name = options.chosen(context, model)
     view = look(context)

@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import deciding
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 
@@ -41,6 +40,8 @@ def command(
     digits of RELEASE are enough; `mlgitops models list` names them all.
     """
     del verbose
+    from mlgitops.app import deciding
+
     options.decide(
         lambda context, name: deciding.promote(context, name, release, environment, reason=reason, force=force),
         (model, home, environment_repository),

@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import rollbacks
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 
@@ -35,6 +34,8 @@ def command(
     Where it serves or is being tried, it is rolled back first. The first digits of RELEASE are enough.
     """
     del verbose
+    from mlgitops.app import rollbacks
+
     options.decide(
         lambda context, name: rollbacks.reject(context, name, release, reason=reason),
         (model, home, environment_repository),

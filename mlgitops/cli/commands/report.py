@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from mlgitops.app.reporting import collect
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 from mlgitops.core.errors import InvalidInput
@@ -38,6 +37,7 @@ def command(
     """
     del verbose
     from mlgitops.adapters.report.html import render
+    from mlgitops.app.reporting import collect
 
     settings, context = options.open_context(home, environment_repository)
     values = collect(context, options.chosen(context, model), environment)

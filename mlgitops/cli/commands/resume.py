@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import deciding
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 
@@ -33,6 +32,8 @@ def command(
     Fields that somebody changed by hand and that mlgitops owns are written anew; --dry-run names the files first.
     """
     del verbose
+    from mlgitops.app import deciding
+
     options.decide(
         lambda context, name: deciding.resume(context, name, environment),
         (model, home, environment_repository),

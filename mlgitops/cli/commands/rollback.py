@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import rollbacks
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
 
@@ -37,6 +36,8 @@ def command(
     probation and was never rolled back. Automation is on hold afterwards, until `mlgitops resume`.
     """
     del verbose
+    from mlgitops.app import rollbacks
+
     options.decide(
         lambda context, name: rollbacks.rollback(context, name, environment, reason=reason),
         (model, home, environment_repository),

@@ -2,7 +2,6 @@
 
 import click
 
-from mlgitops.app import reading
 from mlgitops.cli import options, remembered, render
 from mlgitops.cli.words import examples
 
@@ -26,6 +25,8 @@ def command(
     Reads the environment repository alone: it works from any machine that can fetch it, whatever the engine does.
     """
     del verbose
+    from mlgitops.app import reading
+
     settings, context = options.open_context(home, environment_repository)
     before = tuple(context.repository.snapshot(ref).revision for ref in remembered.REFERENCES)
     values = reading.status(context, model)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from mlgitops.app import reading
 from mlgitops.cli import options, render
 from mlgitops.cli.words import examples
 from mlgitops.core.errors import InvalidInput
@@ -38,6 +37,8 @@ def command(
     REQUEST_ID is the X-Request-Id of an answer, or the release that its X-Mlgitops-Release names.
     """
     del verbose
+    from mlgitops.app import reading
+
     settings, context = options.open_context(home, environment_repository)
     name = options.chosen(context, model)
     served = _served(settings.home, environment or "production", name, request_id)
