@@ -30,6 +30,25 @@ def absorb(
     Raises:
         Denied: `main` is ahead of the ledger, so the ledger was rewound: nothing may change.
     """
+    check_ahead(view, folder, state)
+    shown = folders.generation(view.main.read, folder)
+    asked = folders.rollout(view.main.read, folder)
+    number = asked.number if asked else 0
+    if pending(view, folder, state) is not None and asked is not None:
+        return take_up(context, view, environment, state, asked)
+    known = state.projections.get(shown)
+    expected = known.rollout if known else None
+    if number < (expected.number if expected else 0):
+        return _reverted(context, view, folder, state, number)
+    return _foreign(context, view, folder, state, _differences(context, view, folder, state, asked))
+
+
+def check_ahead(view: View, folder: Folder, state: EnvironmentState) -> None:
+    """Make sure that the ledger knows everything that `main` shows.
+
+    Raises:
+        Denied: `main` is ahead of the ledger, so the ledger was rewound: nothing may change.
+    """
     shown = folders.generation(view.main.read, folder)
     asked = folders.rollout(view.main.read, folder)
     number = asked.number if asked else 0
@@ -40,13 +59,6 @@ def absorb(
             f"main shows generation {shown} and rollout {number}, the ledger only knows generation "
             f"{state.generation} and rollout {state.last_number}: it was rewound or replaced; restore it first",
         )
-    if pending(view, folder, state) is not None and asked is not None:
-        return take_up(context, view, environment, state, asked)
-    known = state.projections.get(shown)
-    expected = known.rollout if known else None
-    if number < (expected.number if expected else 0):
-        return _reverted(context, view, folder, state)
-    return _foreign(context, view, folder, state, _differences(context, view, folder, state, asked))
 
 
 def _differences(
@@ -80,8 +92,10 @@ def _was_shown(context: Context, view: View, folder: Folder, state: EnvironmentS
 
 
 def _last_commit(context: Context, view: View, path: str) -> Commit:
+    """Return the commit that last touched a path; the newest of all where history was rewritten to before it."""
     assert view.main.revision is not None
-    return next(iter(context.repository.history(view.main.revision, path=path)))
+    found = next(iter(context.repository.history(view.main.revision, path=path)), None)
+    return found or next(iter(context.repository.history(view.main.revision)))
 
 
 def _foreign(
@@ -90,6 +104,7 @@ def _foreign(
     if not found:
         if state.foreign is None:
             return None
+        _unmoved(context, view)
         message = f"rollout({state.model}): the change by hand in {state.environment} is undone"
         return Move(state=replace(state, foreign=None), message=message)
     open_ = state.open
@@ -110,20 +125,36 @@ def _foreign(
     return Move(state=changed, message=message)
 
 
-def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentState) -> Move | None:
-    """Answer a lower number without a decision in the ledger: a rollback by that commit's author."""
+def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentState, number: int) -> Move | None:
+    """Answer a lower number without a decision in the ledger: a rollback by that commit's author.
+
+    It is about what has a higher number than `main` asks for. What has a lower one is what `main` asks for, and stays:
+    the revert was answered before, and `main` only does not show it yet.
+    """
+    later = [one for one in (state.live, state.open) if one is not None and one.number > number]
+    rollout = next((one for one in later if one.phase is not RolloutPhase.ROLLING_BACK), None)
+    if rollout is None:
+        return None
     _unmoved(context, view)
     commit = _last_commit(context, view, folder.path(names.ROLLOUT_FILE))
     author, at = by(commit.author), now(context)
     reason = f"{commit.message.splitlines()[0]} ({commit.revision[:12]})"
-    rollout = state.open or state.live
-    if rollout is None or rollout.phase is RolloutPhase.ROLLING_BACK:
-        return None
     if rollout.phase is RolloutPhase.PROPOSED:
         moved = machine.advance(rollout, machine.Withdrawn(at=at, by=author, reason=reason))
         return Move.of(state.with_rollout(moved), moved)
     changed = rolled_back(state, rollout, author, reason, at)
     return Move.of(changed, changed.rollouts[rollout.number])
+
+
+def require_ledger(view: View, folder: Folder, state: EnvironmentState) -> None:
+    """Make sure that the ledger knows all that `main` shows; whatever decides, by hand too, asks first.
+
+    Raises:
+        Denied: `main` is ahead of the ledger, so the ledger was rewound: nothing may change.
+    """
+    shown = folders.generation(view.main.read, folder)
+    asked = folders.rollout(view.main.read, folder)
+    number = asked.number if asked else 0
 
 
 def pending(view: View, folder: Folder, state: EnvironmentState) -> RolloutFields | None:
@@ -201,6 +232,11 @@ def _refusal(
     return ""
 
 
+def address(person: str) -> str:
+    """Return who somebody is, however the name is written: the address of `Name <address>`, else all of it."""
+    return person.rpartition("<")[2].rstrip(">").strip().casefold() or person
+
+
 def waiting_for(environment: Environment, state: EnvironmentState, rollout: Rollout, at: datetime) -> str:
     """Say what keeps a proposed rollout from starting for now; empty when nothing does."""
     if state.hold is not None:
@@ -209,6 +245,6 @@ def waiting_for(environment: Environment, state: EnvironmentState, rollout: Roll
     if frozen is not None:
         return f"frozen by {frozen}"
     content = (rollout.number, rollout.release, rollout.proposal.plan_digest)
-    people = {one.by for one in state.approvals if (one.rollout, one.release, one.plan_digest) == content}
+    people = {address(one.by) for one in state.approvals if (one.rollout, one.release, one.plan_digest) == content}
     missing = environment.approvals - len(people)
     return f"{missing} approval{'s' if missing > 1 else ''} missing" if missing > 0 else ""

@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 
 from mlgitops.app.context import Context, View, look
+from mlgitops.app.promoting import next_release
 from mlgitops.core import release as machine
 from mlgitops.core.release import Release
 from mlgitops.ports.store import Store
+
+ROLLBACKS = 2
+"""Rollbacks in a row that find their model whatever was collected: the second is for a last-good that was none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +58,18 @@ def _needed(view: View, model: str) -> set[str]:
     needed = set()
     for environment in view.configuration.environments:
         state = view.ledger.state(environment.name, model)
-        for rollout in (state.open, state.live):
-            if rollout is not None:
+        following = next_release(view, environment, state)
+        needed |= {following.name} if following else set()
+        for rollout in state.rollouts.values():
+            if rollout.is_open or rollout is state.live:
                 needed.add(rollout.release)
+                target = rollout.rollback.target if rollout.is_open and rollout.rollback else None
+                needed |= {state.rollouts[target].release} if target is not None else set()
         number = state.live.number if state.live else state.last_number + 1
-        good = state.last_good(number)
-        if good is not None:
+        for _ in range(ROLLBACKS):
+            good = state.last_good(number)
+            if good is None:
+                break
             needed.add(good.release)
-        if state.open is not None and state.open.rollback is not None and state.open.rollback.target is not None:
-            needed.add(state.rollouts[state.open.rollback.target].release)
+            number = good.number
     return needed

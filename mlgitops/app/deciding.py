@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mlgitops.app.absorbing import pending
+from mlgitops.app.absorbing import address, pending
 from mlgitops.app.context import Context, View, by, environment_of, find_release, look
 from mlgitops.app.moves import Move, now, put
 from mlgitops.app.promoting import promotion
@@ -155,7 +155,7 @@ def approve(context: Context, model: str, environment: str | None) -> Answer:
     author = by(context.person)
     if rollout is None or rollout.phase is not RolloutPhase.PROPOSED:
         raise Denied("approving", f"{model} in {unit.name}", "nothing is proposed")
-    if rollout.proposal.by == author:
+    if address(rollout.proposal.by) == address(author):
         raise Denied("approving", f"rollout {rollout.number}", "who proposed it cannot approve it")
     approval = Approval(
         rollout=rollout.number,
@@ -166,7 +166,7 @@ def approve(context: Context, model: str, environment: str | None) -> Answer:
     )
 
     def change(_: View, state: EnvironmentState) -> Move | None:
-        if any((one.rollout, one.by) == (approval.rollout, approval.by) for one in state.approvals):
+        if any((one.rollout, address(one.by)) == (approval.rollout, address(author)) for one in state.approvals):
             return None
         message = f"approve({model}): rollout {approval.rollout} in {unit.name} by {author}"
         return Move(state=replace(state, approvals=(*state.approvals, approval)), message=message)

@@ -8,12 +8,12 @@ from mlgitops.app.context import Context, View
 from mlgitops.core import diary, driver
 from mlgitops.core import rollout as machine
 from mlgitops.core.errors import InvalidInput
-from mlgitops.core.events import stamp
+from mlgitops.core.events import Event, stamp
 from mlgitops.core.ledger import EnvironmentState, Hold
 from mlgitops.core.manifest.fields import GENERATION_FILE
 from mlgitops.core.manifest.owned import RolloutFields
 from mlgitops.core.projection import Desired, Target
-from mlgitops.core.rollout import Rollout
+from mlgitops.core.rollout import Rollout, RolloutPhase
 
 AUTOMATION = "mlgitops"
 """Who decides when nobody does."""
@@ -61,11 +61,18 @@ def now(context: Context) -> datetime:
 def rolled_back(  # noqa: PLR0917 - who, why and when belong together
     state: EnvironmentState, rollout: Rollout, author: str, reason: str, at: datetime, decision: str = ""
 ) -> EnvironmentState:
-    """Return the state with `rollout` rolling back, what was only proposed withdrawn, and automation on hold."""
-    proposed = state.open
-    if proposed is not None and proposed.number != rollout.number:
-        withdrawn = machine.Withdrawn(at=at, by=author, reason=f"rollout {rollout.number} is rolled back: {reason}")
-        state = state.with_rollout(machine.advance(proposed, withdrawn))
+    """Return the state with `rollout` rolling back, and automation on hold.
+
+    Where it is what serves, a rollout under way beside it ends too: what was only proposed is withdrawn, a canary goes
+    back first.
+    """
+    other = state.open
+    if other is not None and other.number != rollout.number and other.phase is not RolloutPhase.ROLLING_BACK:
+        words = f"rollout {rollout.number} is rolled back: {reason}"
+        ended: Event = machine.RollbackDecided(at=at, by=author, reason=words, target=rollout.number)
+        if other.phase is RolloutPhase.PROPOSED:
+            ended = machine.Withdrawn(at=at, by=author, reason=words)
+        state = state.with_rollout(machine.advance(other, ended))
     if rollout.was_serving_all:
         good = state.last_good(rollout.number)
         target = good.number if good else None

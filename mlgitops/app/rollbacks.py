@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mlgitops.app.absorbing import pending, take_up
+from mlgitops.app.absorbing import check_ahead, pending, take_up
 from mlgitops.app.context import Context, View, by, environment_of, find_release, look
 from mlgitops.app.deciding import Answer, end_release, show_state
 from mlgitops.app.moves import Move, now, put, rolled_back
@@ -49,12 +49,15 @@ def roll_back(context: Context, unit: Environment, model: str, number: int, reas
     def decide(view: View) -> str | None:
         folder = folder_of(view, unit, model)
         state = view.ledger.state(unit.name, model)
+        check_ahead(view, folder, state)
         waiting = pending(view, folder, state)
+        message = None
         if waiting is not None:
-            put(view, take_up(context, view, unit, state, waiting, refusal=f"a rollback came first: {reason}"))
+            refused = take_up(context, view, unit, state, waiting, refusal=f"a rollback came first: {reason}")
+            message = put(view, refused)
             state = view.ledger.state(unit.name, model)
         move = _move(context, state, state.rollouts[number], reason)
-        return None if move is None else put(view, move)
+        return message if move is None else put(view, move)
 
     return write(context, decide, lambda view: show_state(view, unit.name, model))
 

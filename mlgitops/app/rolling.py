@@ -23,6 +23,7 @@ from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import folder as folders
 from mlgitops.core.manifest.folder import Folder
 from mlgitops.core.projection import Desired, Target
+from mlgitops.core.release import Rejected, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
 from mlgitops.ports.repository import Change
 from mlgitops.ports.serving import ServiceObservation, ServingObservation
@@ -92,6 +93,12 @@ class Turn:
         """The present."""
         return self.world.clock.now()
 
+    @property
+    def goes_on_since(self) -> datetime:
+        """When it came where it is, or was let go on after a hold."""
+        resumed = self.state.resumed_at
+        return max(self.rollout.since, moment(resumed)) if resumed else self.rollout.since
+
     def target(self, release: str) -> Target:
         """Return where a release's model is."""
         return target_of(self.view, self.state.model, release)
@@ -101,10 +108,10 @@ class Turn:
         moved = machine.advance(self.rollout, event)
         return Move.of(self.state.with_rollout(moved), moved, record=record)
 
-    def back(self, reason: str, *, record: Record | None = None) -> Move:
+    def back(self, reason: str, *, record: Record | None = None, author: str = AUTOMATION) -> Move:
         """Return the move that takes all traffic back."""
         decision = record.name if record else ""
-        changed = rolled_back(self.state, self.rollout, AUTOMATION, reason, self.at, decision)
+        changed = rolled_back(self.state, self.rollout, author, reason, self.at, decision)
         return Move.of(changed, changed.rollouts[self.rollout.number], record=record)
 
     def missing(self) -> str:
@@ -119,51 +126,67 @@ class Turn:
     def late(self, missing: str) -> Move | None:
         """Return the way back where something was waited for too long."""
         limit = self.environment.start_seconds
-        if self.at - self.rollout.since <= timedelta(seconds=limit):
+        if self.at - self.goes_on_since <= timedelta(seconds=limit):
             return None
         return self.back(f"after {limit:g} s {missing}")
 
 
 def _next(world: World, view: View, environment: Environment, state: EnvironmentState) -> Move | None:
-    rollout = state.open or state.live
-    if rollout is None or state.foreign is not None:
+    if state.foreign is not None:
         return None
     if folders.generation(view.main.read, folder_of(view, environment, state.model)) < state.generation:
         return None  # the last decision is not on main yet: show it first
-    turn = Turn(world, view, environment, state, rollout)
-    unsafe = _unsafe(turn)
-    if unsafe is not None:
-        return unsafe
-    if state.hold is not None and rollout.is_open and rollout.phase is not RolloutPhase.ROLLING_BACK:
+    turns = [Turn(world, view, environment, state, one) for one in (state.open, state.live) if one is not None]
+    # What is leaving waits for nothing; safety comes before what goes on; nobody need be asked about a rejected or an
+    # old one; what serves is looked at while another one is under way or waits for people, too.
+    looks = (_leaving, _ended, _harmful, _going_on)
+    return next((move for look in looks for turn in turns if (move := look(turn)) is not None), None)
+
+
+def _leaving(turn: Turn) -> Move | None:
+    return _rolling_back(turn) if turn.rollout.phase is RolloutPhase.ROLLING_BACK else None
+
+
+def _ended(turn: Turn) -> Move | None:
+    """Take back what a person refused for good, and what is under way for too long."""
+    rollout = turn.rollout
+    if rollout.phase not in machine.MOVED:
         return None
-    return _STEPS[rollout.phase](turn)
-
-
-def _unsafe(turn: Turn) -> Move | None:
-    """Look whether the canary harms, in every state in which it meets users or its late labels come."""
-    rollout = turn.rollout
-    meets_users = rollout.phase in machine.MEETS_USERS
-    if not meets_users or rollout.trusted or rollout.proposal.champion is None:
-        return _too_old(turn)
-    verdict = judging.judge(turn.world, rollout)
-    if verdict.outcome is not Outcome.FAILED:
-        return _too_old(turn)
-    return turn.back(verdict.words, record=judging.record(turn.world, turn.view, rollout, verdict))
-
-
-def _too_old(turn: Turn) -> Move | None:
-    rollout = turn.rollout
+    release = turn.view.ledger.release(turn.state.model, rollout.release)
+    rejected = next((one for one in release.history if isinstance(one, Rejected)), None)
+    if rejected is not None:
+        return turn.back(f"release {release.name} is rejected: {rejected.reason}", author=rejected.by)
     limit = timedelta(seconds=rollout.proposal.plan["maximumAgeSeconds"])
-    moved = rollout.phase in machine.MOVED and rollout.phase is not RolloutPhase.LIVE
-    if not moved or turn.at - rollout.proposal.proposed_at <= limit:
+    started = rollout.authorised_at or rollout.proposal.proposed_at
+    if rollout.phase is RolloutPhase.LIVE or turn.at - started <= limit:
         return None
     return turn.back(f"it was under way for longer than {limit}")
 
 
+def _harmful(turn: Turn) -> Move | None:
+    """Look whether the release harms, in every state in which it meets users or its late labels come."""
+    rollout = turn.rollout
+    meets_users = rollout.phase in machine.MEETS_USERS
+    if not meets_users or rollout.trusted or rollout.proposal.champion is None:
+        return None
+    verdict = judging.judge(turn.world, rollout)
+    if verdict.outcome is not Outcome.FAILED:
+        return None
+    return turn.back(verdict.words, record=judging.record(turn.world, turn.view, rollout, verdict))
+
+
+def _going_on(turn: Turn) -> Move | None:
+    rollout = turn.rollout
+    held = turn.state.hold is not None and rollout.is_open
+    return None if held or rollout.phase is RolloutPhase.ROLLING_BACK else _STEPS[rollout.phase](turn)
+
+
 def _proposed(turn: Turn) -> Move | None:
+    release = turn.view.ledger.release(turn.state.model, turn.rollout.release)
+    if release.phase is not ReleasePhase.CANDIDATE:
+        return turn.move(machine.Refused(at=turn.at, reason=f"release {release.name} is {release.phase} by now"))
     if waiting_for(turn.environment, turn.state, turn.rollout, turn.at):
         return None
-    release = turn.view.ledger.release(turn.state.model, turn.rollout.release)
     champion = turn.view.ledger.release(turn.state.model, turn.state.live.release) if turn.state.live else None
     result = judged(turn.world, turn.view, release, champion, all_gates(release, turn.environment.gates))
     if result is None:
@@ -239,10 +262,9 @@ def _inconclusive(turn: Turn, words: str) -> Move | None:
     """Wait, then hold for a person; never promote, never roll back a healthy model."""
     rollout, state = turn.rollout, turn.state
     plan = rollout.proposal.plan
-    resumed = moment(state.resumed_at) if state.resumed_at else rollout.since
     extension = plan["extendSeconds"] if plan["insufficientData"] == "wait" else 0
     limit = timedelta(seconds=plan["steps"][rollout.step]["seconds"] + extension)
-    if turn.at - max(rollout.since, resumed) <= limit:
+    if turn.at - turn.goes_on_since <= limit:
         return None
     hold = Hold(by=AUTOMATION, reason=f"step {rollout.step + 1} has no answer: {words}", at=stamp(turn.at))
     message = f"hold({state.model}): {state.environment} waits for a person\n\n{hold.reason}\n"
@@ -295,6 +317,5 @@ _STEPS: Final[Mapping[RolloutPhase, Callable[[Turn], Move | None]]] = {
     RolloutPhase.STEP: _splitting,
     RolloutPhase.ANALYSING: _analysing,
     RolloutPhase.COMPLETING: _completing,
-    RolloutPhase.ROLLING_BACK: _rolling_back,
     RolloutPhase.LIVE: _live,
 }

@@ -44,22 +44,25 @@ def _next(world: World, view: View, model: str) -> Release | None:
     releases = [one for one in view.ledger.releases(model) if one.phase in machine.OPEN]
     at = now(world)
     for one in releases:
+        moved = None
         if one.phase is ReleasePhase.SUBMITTED:
-            return machine.advance(one, machine.Queued(at=at))
-    for one in releases:
-        if one.phase is ReleasePhase.TRAINING:
-            return _trained(world, view, one)
-    superseded = _superseded(world, releases)
-    if superseded is not None:
-        return superseded
-    queued = [one for one in releases if one.phase is ReleasePhase.QUEUED]
-    if queued and not _unlisting_pending(view, model):
-        return machine.advance(queued[0], machine.TrainingStarted(at=at))
-    for one in releases:
-        moved = _evaluated(world, view, one) if one.phase is ReleasePhase.EVALUATING else None
+            moved = machine.advance(one, machine.Queued(at=at))
+        elif one.phase is ReleasePhase.TRAINING:
+            moved = _trained(world, view, one)
+        elif one.phase is ReleasePhase.EVALUATING:
+            moved = _evaluated(world, view, one)
         if moved is not None:
             return moved
-    return None
+    return _superseded(world, releases) or _started(world, view, releases)
+
+
+def _started(world: World, view: View, releases: Sequence[Release]) -> Release | None:
+    """Start the training that waits longest, where none is open and the last one's job is off `main`."""
+    waiting = next((one for one in releases if one.phase is ReleasePhase.QUEUED), None)
+    training = any(one.phase is ReleasePhase.TRAINING for one in releases)
+    if waiting is None or training or _unlisting_pending(view, waiting.submission.model):
+        return None
+    return machine.advance(waiting, machine.TrainingStarted(at=now(world)))
 
 
 def _superseded(world: World, releases: Sequence[Release]) -> Release | None:

@@ -69,13 +69,23 @@ def completing(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> t
 def rolling_back(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> tuple[Desired, ...]:
     """Return the parts of rolling back: the first takes all traffic off the canary, the last restores."""
     decision = rollout.rollback
-    if decision is None or decision.target is None:
+    target = _landing(state, decision.target if decision else None)
+    if target is None:
         return (Desired(),)
-    target = state.rollouts[decision.target]
     restored = Desired(rollout=fields(target), stable=resolve(target.release))
     if rollout.was_serving_all:
         return (restored,)
     return (replace(restored, canary=resolve(rollout.release)), restored)
+
+
+def _landing(state: EnvironmentState, number: int | None) -> Rollout | None:
+    """Return where a rollback ends: what it returns to may be on its way back itself."""
+    while number is not None:
+        target = state.rollouts[number]
+        if target.phase is not RolloutPhase.ROLLING_BACK:
+            return target
+        number = target.rollback.target if target.rollback else None
+    return None
 
 
 def cohort(rollout: Rollout, step: int) -> str:

@@ -2,7 +2,8 @@
 
 import json
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -11,9 +12,9 @@ import yaml
 
 from mlgitops.core import release as releases
 from mlgitops.core import rollout as rollouts
-from mlgitops.core.errors import InvalidInput, NotFound
+from mlgitops.core.errors import IllegalTransition, InvalidInput, NotFound, Problem
 from mlgitops.core.projection import Desired
-from mlgitops.core.release import Release
+from mlgitops.core.release import Release, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
 HEAD_FILE: Final = "ledger.yaml"
@@ -70,6 +71,8 @@ class EnvironmentState:
     """When a person last resumed automation; empty for never."""
     foreign: Foreign | None = None
     approvals: tuple[Approval, ...] = ()
+    rejected: frozenset[str] = frozenset()
+    """Releases that served here and were refused for good since: no rollback returns to them."""
 
     @property
     def last_number(self) -> int:
@@ -78,8 +81,12 @@ class EnvironmentState:
 
     @property
     def open(self) -> Rollout | None:
-        """The rollout that is under way."""
-        return next((one for one in self.rollouts.values() if one.is_open), None)
+        """The rollout that is under way.
+
+        There is one at a time, but for what serves being rolled back while a canary is out: then both go back, and
+        the canary, the newer one, first.
+        """
+        return max((one for one in self.rollouts.values() if one.is_open), key=lambda one: one.number, default=None)
 
     @property
     def live(self) -> Rollout | None:
@@ -103,10 +110,10 @@ class EnvironmentState:
     def last_good(self, before: int) -> Rollout | None:
         """Return the rollout a rollback of the LIVE rollout `before` returns to.
 
-        The newest earlier one that passed probation here and whose release was never rolled back here. Where none
-        passed probation, the newest that served and was never rolled back: better than serving nothing.
+        The newest earlier one that passed probation here and whose release was never rolled back here nor rejected.
+        Where none passed probation, the newest that served and was never rolled back: better than serving nothing.
         """
-        bad = {one.release for one in self.rollouts.values() if one.rollback is not None}
+        bad = {one.release for one in self.rollouts.values() if one.rollback is not None} | self.rejected
         served = [
             one
             for number, one in sorted(self.rollouts.items(), reverse=True)
@@ -172,7 +179,7 @@ class Ledger:
     def last_submitted(self, model: str) -> Release | None:
         """Return the release submitted last, be it new or recognised again."""
         data = self._get(f"models/{model}/last-submitted")
-        return None if data is None else self.find_release(model, data.decode().strip())
+        return None if data is None else self.find_release(model, data.decode(errors="replace").strip())
 
     def put_last_submitted(self, model: str, name: str) -> None:
         """Remember which release was submitted last."""
@@ -181,7 +188,7 @@ class Ledger:
     def report(self, model: str, key: str) -> Mapping[str, Any] | None:
         """Return an evaluation report."""
         data = self._get(f"models/{model}/reports/{key}.json")
-        return None if data is None else _json(data)
+        return None if data is None else _json(data, f"models/{model}/reports/{key}.json")
 
     def put_report(self, model: str, key: str, report: Mapping[str, Any]) -> None:
         """Write an evaluation report."""
@@ -202,7 +209,14 @@ class Ledger:
         for one in self._all_paths(f"{folder}/rollouts"):
             rollout = _rollout(self._get(one) or b"", one)
             found[rollout.number] = rollout
-        return _state(environment, model, values, found)
+        with _readable(path):
+            state = _state(environment, model, values, found)
+        return replace(state, rejected=self._rejected(model, found.values()))
+
+    def _rejected(self, model: str, found: Iterable[Rollout]) -> frozenset[str]:
+        served = {one.release for one in found if one.phase is RolloutPhase.RETIRED}
+        known = (self.find_release(model, name) for name in served)
+        return frozenset(one.name for one in known if one is not None and one.phase is ReleasePhase.REJECTED)
 
     def put_state(self, state: EnvironmentState) -> None:
         """Write one model's state in one environment."""
@@ -213,8 +227,9 @@ class Ledger:
 
     def decision(self, environment: str, model: str, name: str) -> Mapping[str, Any] | None:
         """Return a decision record."""
-        data = self._get(f"environments/{environment}/{model}/decisions/{name}.json")
-        return None if data is None else _json(data)
+        path = f"environments/{environment}/{model}/decisions/{name}.json"
+        data = self._get(path)
+        return None if data is None else _json(data, path)
 
     def decision_names(self, environment: str, model: str) -> tuple[str, ...]:
         """Return the names of the decision records, oldest first."""
@@ -276,7 +291,7 @@ def _state_mapping(state: EnvironmentState) -> dict[str, Any]:
 
 def _state(environment: str, model: str, values: Mapping[str, Any], found: Mapping[int, Rollout]) -> EnvironmentState:
     foreign = values.get("foreign")
-    if values.get("lastRollout", 0) != max(found, default=0):
+    if set(found) != set(range(1, values.get("lastRollout", 0) + 1)):
         raise InvalidInput(f"the ledger's rollouts of {model} in {environment} are incomplete")
     return EnvironmentState(
         environment=environment,
@@ -295,12 +310,25 @@ def _state(environment: str, model: str, values: Mapping[str, Any], found: Mappi
 @lru_cache(maxsize=1024)
 def _release(data: bytes, path: str) -> Release:
     """Read a release; the same bytes are read once in a process, as the ledger is looked at again and again."""
-    return releases.read_release(_load(data, path), path)
+    with _readable(path):
+        return releases.read_release(_load(data, path), path)
 
 
 @lru_cache(maxsize=1024)
 def _rollout(data: bytes, path: str) -> Rollout:
-    return rollouts.read_rollout(_load(data, path), path)
+    with _readable(path):
+        return rollouts.read_rollout(_load(data, path), path)
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Refuse a file of the ledger that is not what was written: its model stands still, every other goes on."""
+    try:
+        yield
+    except (TypeError, KeyError, ValueError, AttributeError, IllegalTransition) as error:
+        mend = "restore it from an earlier revision of the ledger"
+        problem = Problem(message=f"the ledger cannot be read here: {error!r:.200}", path=path, mend=mend)
+        raise InvalidInput([problem]) from error
 
 
 def _load(data: bytes, path: str) -> Any:
@@ -317,9 +345,12 @@ def _dump(values: Any) -> bytes:
     return dumped
 
 
-def _json(data: bytes) -> Mapping[str, Any]:
-    loaded: Mapping[str, Any] = json.loads(data)
-    return loaded
+def _json(data: bytes, path: str) -> Mapping[str, Any]:
+    with _readable(path):
+        loaded: Mapping[str, Any] = json.loads(data)
+        if not isinstance(loaded, Mapping):
+            raise TypeError("not a mapping")
+        return loaded
 
 
 def _json_bytes(values: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from mlgitops.core.configuration import canonical
-from mlgitops.core.errors import IllegalTransition
+from mlgitops.core.errors import IllegalTransition, InvalidInput
 from mlgitops.core.events import Event, moment, read_event, stamp
 from mlgitops.core.names import RELEASE_LENGTH, Digest
 
@@ -239,4 +239,6 @@ def read_release(values: Mapping[str, Any], where: str) -> Release:
     release = Release(submission=Submission.from_mapping(values["submission"]))
     for one in values["history"]:
         release = advance(release, read_event(one, EVENTS, where))
+    if values["phase"] != release.phase:
+        raise InvalidInput(f"{where}: the history leads to {release.phase}, and the file says {values['phase']}")
     return release

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from mlgitops.core.errors import IllegalTransition
+from mlgitops.core.errors import IllegalTransition, InvalidInput
 from mlgitops.core.events import Event, moment, read_event, stamp
 
 
@@ -240,6 +240,11 @@ class Rollout:
         return any(isinstance(one, ServingAll) for one in self.history)
 
     @property
+    def authorised_at(self) -> datetime | None:
+        """When it was let start; None before. Its age counts from here: waiting for people makes nothing older."""
+        return next((one.at for one in self.history if isinstance(one, Authorised)), None)
+
+    @property
     def trusted(self) -> bool:
         """Whether it passed probation."""
         return any(isinstance(one, Trusted) for one in self.history)
@@ -293,4 +298,6 @@ def read_rollout(values: Mapping[str, Any], where: str) -> Rollout:
     rollout = Rollout(proposal=Proposal.from_mapping(values["proposal"]))
     for one in values["history"]:
         rollout = advance(rollout, read_event(one, EVENTS, where))
+    if values["phase"] != rollout.phase:
+        raise InvalidInput(f"{where}: the history leads to {rollout.phase}, and the file says {values['phase']}")
     return rollout

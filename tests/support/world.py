@@ -11,7 +11,7 @@ from mlgitops.adapters.repository.git import open_repository
 from mlgitops.app.context import Context, View, World, look
 from mlgitops.app.reconciling import Pass, reconcile
 from mlgitops.core import ledger as ledgers
-from mlgitops.core.errors import NotFound
+from mlgitops.core.errors import NotFound, Unavailable
 from mlgitops.core.ledger import EnvironmentState
 from mlgitops.core.manifest import owned
 from mlgitops.core.manifest.fields import LEDGER, MAIN
@@ -23,9 +23,11 @@ from mlgitops.ports.metrics import Sample
 from mlgitops.ports.observer import Silent
 from mlgitops.ports.repository import Change, Person, Repository
 from mlgitops.ports.serving import Arm, ServiceObservation, ServingObservation
+from tests.support.memory import MemoryRepository
 
 MODEL = "digits"
 FOLDER = f"environments/production/{MODEL}"
+IDENTITY = Person(name="mlgitops", email="m@x")
 START = datetime(2026, 11, 30, 12, tzinfo=UTC)
 ENVIRONMENTS = """\
 apiVersion: mlgitops.dev/v1
@@ -114,26 +116,50 @@ class Engine:
     """A canary never becomes ready."""
     requests: int = 40_000
     jobs: dict[str, JobPhase] = field(default_factory=dict)
+    metrics_down: bool = False
+    """Nobody can say what users met."""
+    slow_evaluations: int = 0
+    """Times that an evaluation is not ready yet when it is asked for."""
+    evaluation_error: str = ""
+    """Why evaluations give no answer."""
+    trains_at_once: bool = True
+    """Jobs that start end at once; else they run until `finish`."""
+    deleted: list[str] = field(default_factory=list)
 
     def quality(self, release: str) -> Quality:
         return self.qualities.setdefault(release, Quality())
 
     # cluster
     def job(self, environment: str, name: str) -> JobObservation | None:
-        main = self.repository.snapshot(MAIN)
-        folder = f"environments/training/{MODEL}"
-        listing = main.read(f"{folder}/kustomization.yaml")
-        listed = listing is not None and "tfjob.yaml" in owned.listed_resources(listing, "k")
-        data = main.read(f"{folder}/tfjob.yaml")
-        if data is not None and listed:
-            fields = owned.read_tfjob(data, "t")
-            job = f"{MODEL}-{fields.release}"
-            if job not in self.jobs:
-                self.trained.append(fields.release)
-                self.jobs[job] = JobPhase.SUCCEEDED if self.quality(fields.release).trains else JobPhase.FAILED
+        self.train()
         if name not in self.jobs:
             return None
         return JobObservation(name=name, phase=self.jobs[name], reason="Error", started_at=START, result={})
+
+    def train(self) -> None:
+        """Start what `main` lists, as an engine does."""
+        main = self.repository.snapshot(MAIN)
+        for path in main.paths("environments/training"):
+            folder, _, name = path.rpartition("/")
+            listing = main.read(f"{folder}/kustomization.yaml")
+            data = main.read(path)
+            if name != "tfjob.yaml" or data is None or listing is None:
+                continue
+            if name in owned.listed_resources(listing, "k"):
+                self._start(owned.read_tfjob(data, "t"))
+
+    def _start(self, fields: owned.TrainingFields) -> None:
+        job = f"{fields.model}-{fields.release}"
+        if job not in self.jobs:
+            self.trained.append(fields.release)
+            self.jobs[job] = JobPhase.RUNNING
+            if self.trains_at_once:
+                self.finish(job)
+
+    def finish(self, job: str) -> None:
+        """End a job."""
+        good = self.quality(job.rpartition("-")[2]).trains
+        self.jobs[job] = JobPhase.SUCCEEDED if good else JobPhase.FAILED
 
     def logs(self, environment: str, name: str) -> Mapping[str, bytes]:
         return {f"{name}-chief-0": b"trained\n"}
@@ -147,11 +173,12 @@ class Engine:
     # serving
     def observe(self, environment: str, model: str) -> ServingObservation:
         main = self.repository.snapshot(MAIN)
-        route = main.read(f"{FOLDER}/route.yaml")
+        folder = f"environments/{environment}/{model}"
+        route = main.read(f"{folder}/route.yaml")
         fields = owned.read_route(route, "r") if route else None
         return ServingObservation(
-            baseline=self._service(main.read(f"{FOLDER}/inferenceservice.yaml")),
-            canary=self._service(main.read(f"{FOLDER}/inferenceservice-canary.yaml")),
+            baseline=self._service(main.read(f"{folder}/inferenceservice.yaml")),
+            canary=self._service(main.read(f"{folder}/inferenceservice-canary.yaml")),
             weight_percent=fields.canary_weight_percent if fields else None,
             cohort=fields.cohort if fields else None,
         )
@@ -174,7 +201,9 @@ class Engine:
 
     # metrics
     def samples(self, environment: str, model: str, rollout: int) -> Sequence[Sample]:
-        state = self._state()
+        if self.metrics_down:
+            raise Unavailable("prometheus", "nobody answers")
+        state = self._state(environment, model)
         one = state.rollouts[rollout]
         if one.proposal.champion is None:
             return ()
@@ -197,9 +226,9 @@ class Engine:
             incorrect=int(total * part * quality.wrong),
         )
 
-    def _state(self) -> EnvironmentState:
+    def _state(self, environment: str, model: str) -> EnvironmentState:
         snapshot = self.repository.snapshot(LEDGER)
-        return ledgers.Ledger(snapshot.read, snapshot.paths, snapshot.revision).state("production", MODEL)
+        return ledgers.Ledger(snapshot.read, snapshot.paths, snapshot.revision).state(environment, model)
 
     # store
     def put(self, source: Path, folder: str) -> tuple[str, Digest]:
@@ -215,13 +244,20 @@ class Engine:
         return Digest.of(uri.encode())
 
     def paths(self, folder: str) -> tuple[str, ...]:
-        return ()
+        every = (self.uri(f"{folder}/{release}") for release in self.trained)
+        return tuple(sorted({*every} - {*self.deleted}))
 
     def delete(self, uri: str) -> int:
-        return 0
+        self.deleted.append(uri)
+        return 1
 
     # evaluator
     def evaluate(self, request: EvaluationRequest) -> EvaluationOutcome | None:
+        if self.slow_evaluations:
+            self.slow_evaluations -= 1
+            return None
+        if self.evaluation_error:
+            return EvaluationOutcome(report=None, error=self.evaluation_error)
         release = request.candidate_uri.rpartition("/")[2]
         champion = request.champion_uri.rpartition("/")[2] if request.champion_uri else None
         return EvaluationOutcome(report=report(self.quality(release), self.quality(champion) if champion else None))
@@ -247,24 +283,39 @@ def _metric(value: float) -> dict[str, float]:
     return {"value": value, "low": value - 0.02, "high": value + 0.02}
 
 
-def world_of(tmp_path: Path, person: str = "Ada") -> tuple[World, Engine]:
-    """Return a world on a fresh environment repository."""
-    path = tmp_path / "environment.git"
-    if not path.exists():
-        init_bare(path)
-        first = open_repository(str(path), identity=Person(name="mlgitops", email="m@x"), cache=tmp_path / "c")
-        first.create(
+def world_of(
+    tmp_path: Path, person: str = "Ada", *, environments: str = ENVIRONMENTS, repository: Repository | None = None
+) -> tuple[World, Engine]:
+    """Return a world on a fresh environment repository; a real one at `tmp_path` unless one is given."""
+    if repository is None:
+        path = tmp_path / "environment.git"
+        fresh = not path.exists()
+        if fresh:
+            init_bare(path)
+        repository = open_repository(str(path), identity=IDENTITY, cache=tmp_path / "c")
+    else:
+        fresh = repository.snapshot(MAIN).revision is None
+    if fresh:
+        repository.create(
             {
-                MAIN: Change(message="init", files={"environments.yaml": ENVIRONMENTS.encode()}),
+                MAIN: Change(message="init", files={"environments.yaml": environments.encode()}),
                 LEDGER: Change(message="init", files=ledgers.first_files()),
             }
         )
-    repository = open_repository(str(path), identity=Person(name="mlgitops", email="m@x"), cache=tmp_path / "c")
-    clock = Clock()
-    engine = Engine(repository=repository, clock=clock)
-    world = World(
+    engine = Engine(repository=repository, clock=Clock())
+    return seen_by(engine, repository, person), engine
+
+
+def quick_world(environments: str = ENVIRONMENTS) -> tuple[World, Engine]:
+    """Return a world on a repository in memory."""
+    return world_of(Path(), environments=environments, repository=MemoryRepository(IDENTITY))
+
+
+def seen_by(engine: Engine, repository: Repository, person: str = "Ada") -> World:
+    """Return the world as one process sees it: the same engine, its own way to the repository."""
+    return World(
         repository=repository,
-        clock=clock,
+        clock=engine.clock,
         person=Person(name=person, email=f"{person.lower()}@example.org"),
         sleep=lambda _: None,
         observer=Silent(),
@@ -274,15 +325,23 @@ def world_of(tmp_path: Path, person: str = "Ada") -> tuple[World, Engine]:
         store=engine,
         evaluator=engine,
     )
-    return world, engine
 
 
-def push(context: Context, code: str, data: str = "data", *, quality: Quality | None = None, engine: Engine) -> Release:
+def push(
+    context: Context,
+    code: str,
+    data: str = "data",
+    *,
+    quality: Quality | None = None,
+    engine: Engine,
+    model: str = MODEL,
+    configuration: str = CONFIGURATION,
+) -> Release:
     """Submit a release as `mlgitops train` does, without building anything."""
     from mlgitops.app import submitting
 
     draft = Submission(
-        model=MODEL,
+        model=model,
         code_digest=str(Digest.of(code.encode())),
         data_digest=str(Digest.of(data.encode())),
         specification_digest=str(Digest.of(b"spec")),
@@ -298,12 +357,12 @@ def push(context: Context, code: str, data: str = "data", *, quality: Quality | 
         artifact_uri="",
         evaluation_uri="pvc://mlgitops-store/evaluation/x",
         evaluation_digest=str(Digest.of(b"evaluation")),
-        configuration=CONFIGURATION,
+        configuration=configuration.replace("name: digits", f"name: {model}"),
     )
     import dataclasses
 
     name = draft.identity.hex[:12]
-    draft = dataclasses.replace(draft, artifact_uri=f"pvc://mlgitops-store/models/{MODEL}/{name}")
+    draft = dataclasses.replace(draft, artifact_uri=f"pvc://mlgitops-store/models/{model}/{name}")
     if quality is not None:
         engine.qualities[name] = quality
     recorded = submitting._record(context, draft, new=True)
@@ -322,8 +381,22 @@ def settle(world: World, engine: Engine, seconds: float = 0, *, passes: int = 12
     return done
 
 
-def state_of(context: Context) -> EnvironmentState:
-    return look(context).ledger.state("production", MODEL)
+def state_of(context: Context, environment: str = "production", model: str = MODEL) -> EnvironmentState:
+    return look(context).ledger.state(environment, model)
+
+
+def live(
+    world: World, engine: Engine, code: str, quality: Quality, *, model: str = MODEL, trusted: bool = False
+) -> str:
+    """Bring a release all the way; returns its name."""
+    release = push(world, code, quality=quality, engine=engine, model=model)
+    settle(world, engine, 15)
+    assert state_of(world, model=model).champion == release.name
+    if trusted:
+        settle(world, engine, 61, passes=2)
+        assert (found := state_of(world, model=model).live) is not None
+        assert found.trusted
+    return release.name
 
 
 def view_of(context: Context) -> View:

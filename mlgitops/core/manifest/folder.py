@@ -11,6 +11,7 @@ from mlgitops.core.manifest import owned, render
 from mlgitops.core.manifest.owned import Difference, RolloutFields, RouteFields, ServiceFields
 from mlgitops.core.projection import Desired, Target
 
+GENERATION_BYTES = 20
 Read = Callable[[str], bytes | None]
 
 
@@ -39,7 +40,7 @@ def generation(read: Read, folder: Folder) -> int:
     data = read(path)
     if data is None:
         return 0
-    if not data.strip().isdigit():
+    if not data.strip().isdigit() or len(data) > GENERATION_BYTES:
         raise InvalidInput("the generation must be a number; restore what mlgitops wrote", path=path)
     return int(data)
 
