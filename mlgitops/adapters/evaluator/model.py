@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgitops.adapters.evaluator.artifact import Refused
+from mlgitops.adapters.tensorflow import import_tensorflow
 
 LATENCY_CALLS: Final = 50
 WARM_UP_CALLS: Final = 5
@@ -51,7 +52,7 @@ class Model:
         Raises:
             Refused: It cannot be loaded, has no such signature, or several outputs and none is named.
         """
-        import tensorflow as tf
+        tf = import_tensorflow()
 
         self._tf = tf
         try:

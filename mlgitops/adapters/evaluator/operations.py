@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mlgitops.adapters.tensorflow import import_tensorflow
 from mlgitops.core.errors import InvalidInput
 
 MODEL_FILE: Final = "saved_model.pb"
@@ -57,6 +58,7 @@ def scan(directory: Path) -> Scan:
     Raises:
         InvalidInput: The file is no SavedModel, or another form of the graph lies beside it.
     """
+    import_tensorflow()
     from tensorflow.core.protobuf import saved_model_pb2
 
     for other in ("saved_model.pbtxt", "saved_model.cpb"):

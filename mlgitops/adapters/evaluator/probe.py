@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgitops.adapters.atomic import write_atomically
 from mlgitops.adapters.evaluator.artifact import Inspected, Refused
 from mlgitops.adapters.loopback import HOST
 from mlgitops.core.errors import Unavailable
@@ -28,18 +29,17 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4
 
 
 class Server:
-    """The model server as a process of ours, started at once and asked later."""
+    """The model server as a process of ours: started while the model is read, it loads what was found good."""
 
-    def __init__(self, command: Sequence[str], model: Inspected, scratch: Path) -> None:
+    def __init__(self, command: Sequence[str], scratch: Path) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="probe-", dir=scratch))
         self._ready = self._folder / "ready.json"
+        self._order = self._folder / "order.json"
         self._log = (self._folder / "log").open("wb+")
         arguments = {
             "--model": MODEL,
             "--release": MODEL,
-            "--artifact-dir": str(model.path),
-            "--artifact-digest": str(model.digest),
-            "--version-dir": str(model.version),
+            "--order": str(self._order),
             "--port": "0",
             "--ready-file": str(self._ready),
         }
@@ -50,6 +50,11 @@ class Server:
             stderr=subprocess.STDOUT,
             env=dict(os.environ),
         )
+
+    def load(self, model: Inspected) -> None:
+        """Let it load a model, whose operations were read and allowed."""
+        told = {"artifact_dir": str(model.path), "artifact_digest": str(model.digest), "version_dir": model.version}
+        write_atomically(self._order, json.dumps(told).encode())
 
     def port(self) -> int:
         """Wait until it answers and return its port.

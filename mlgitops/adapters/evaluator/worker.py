@@ -89,10 +89,11 @@ def evaluate(request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
             statistics.read_labels(data.labels)
     except MlgitopsError as error:
         return {"report": None, "error": str(error), "refused": []}
-    server: Server | None = None
+    server = Server(request["server"], scratch) if request["server"] else None
     try:
         inspected = inspect(request["candidate"])
-        server = Server(request["server"], inspected, scratch) if request["server"] else None
+        if server:
+            server.load(inspected)
         return _evaluate(request, data, inspected, server, scratch)
     except Refused as error:
         return {"report": None, "error": "", "refused": list(error.reasons)}

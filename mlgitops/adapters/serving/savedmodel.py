@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from mlgitops.adapters.serving.protocol import Array, Arrays, ModelError, TensorSpec
+from mlgitops.adapters.tensorflow import import_tensorflow
 from mlgitops.core.errors import InvalidInput
 
 SIGNATURE: Final = "serving_default"
@@ -52,10 +53,7 @@ class SavedModelPredictor:
         Raises:
             InvalidInput: It has no such signature, or a tensor that the protocols cannot carry.
         """
-        import tensorflow as tf
-
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
+        tf = prepare()
         self._constant = tf.constant
         self._model = tf.saved_model.load(str(directory))
         if SIGNATURE not in self._model.signatures:
@@ -75,6 +73,14 @@ class SavedModelPredictor:
         except Exception as error:
             # TensorFlow raises a tree of its own, and anything from Python functions in the graph.
             raise ModelError(str(error).partition("\n")[0][:300]) from error
+
+
+def prepare() -> Any:
+    """Import TensorFlow, which takes longer than loading a model, and keep it to one thread."""
+    tf = import_tensorflow()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    return tf
 
 
 def _numpy(tensor: Any) -> Array:

@@ -3,6 +3,7 @@
     python -m mlgitops.adapters.serving.server --model NAME --release RELEASE --artifact-dir DIR
         --artifact-digest sha256:… [--version-dir N] [--port 0] [--ready-file FILE] [--exit-with-parent]
         [--loader MODULE:FUNCTION] [--timeout-seconds 30]
+    python -m mlgitops.adapters.serving.server --model NAME --release RELEASE --order FILE …
 
 This command line is stable. The server reads the digest over the files under DIR before and after it loads them, and
 refuses other bytes and a layout without `<integer>/saved_model.pb`. When it answers, the ready file holds one JSON line
@@ -11,6 +12,9 @@ standard error, the ready file says `{"ready": false, "reason": "…", "code": N
 other bytes or a model that cannot be loaded, 3 for a layout that cannot be served. SIGTERM ends it after the requests
 it has; with `--exit-with-parent` the end of standard input does too.
 
+With `--order` it first imports what loading needs, which takes longer than loading, and touches no model before FILE is
+there: a JSON object with `artifact_dir`, `artifact_digest` and `version_dir`.
+
 A request at fault gets the protocol's 4xx error; a fault of the model 500 (a raised error, NaN or infinity in an
 output, which JSON cannot carry); 503 means too many requests wait, 504 that one took too long. Only these are failures.
 """
@@ -18,6 +22,7 @@ output, which JSON cannot carry); 503 means too many requests wait, 504 that one
 import argparse
 import asyncio
 import importlib
+import json
 import os
 import sys
 import time
@@ -47,6 +52,7 @@ WAITING_LIMIT: Final = 256
 INLINE_SECONDS: Final = 0.005
 """A model whose answers are faster than this runs in the event loop: handing over to a thread would cost as much."""
 INLINE_ROWS: Final = 32
+ORDER_SECONDS: Final = 0.05
 
 Loader = Callable[[Path, int | None], tuple[Predictor, str]]
 """From an artifact's directory and the version asked for to the loaded model and the version served."""
@@ -272,19 +278,40 @@ def _loader(text: str) -> Loader:
     return loader
 
 
+def _prepare(text: str) -> None:
+    """Import what a loader needs, where its module says how; no model is touched."""
+    prepare: Callable[[], None] | None = getattr(importlib.import_module(text.partition(":")[0]), "prepare", None)
+    if prepare is not None:
+        prepare()
+
+
+def _await_order(options: argparse.Namespace) -> None:
+    """Wait until it is said which model to load."""
+    _prepare(options.loader)
+    while not options.order.exists():
+        time.sleep(ORDER_SECONDS)
+    told = json.loads(options.order.read_bytes())
+    options.artifact_dir, options.artifact_digest = Path(told["artifact_dir"]), str(told["artifact_digest"])
+    options.version_dir = int(told["version_dir"])
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mlgitops.adapters.serving.server", description="Serve one model.")
     parser.add_argument("--model", required=True, help="name under which the model is served")
     parser.add_argument("--release", required=True, help="release the model belongs to")
-    parser.add_argument("--artifact-dir", required=True, type=Path, help="folder with <integer>/saved_model.pb")
-    parser.add_argument("--artifact-digest", required=True, help="digest over the folder's files, sha256:…")
+    parser.add_argument("--artifact-dir", type=Path, help="folder with <integer>/saved_model.pb")
+    parser.add_argument("--artifact-digest", help="digest over the folder's files, sha256:…")
+    parser.add_argument("--order", type=Path, help="file that will say which model to load")
     parser.add_argument("--version-dir", type=int, help="version to serve; the highest by default")
     parser.add_argument("--port", type=int, default=0, help="loopback port; 0 for a free one")
     parser.add_argument("--ready-file", type=Path, help="file to write when the server is ready, or refuses")
     parser.add_argument("--loader", default=DEFAULT_LOADER, help="MODULE:FUNCTION that loads the model")
     parser.add_argument("--timeout-seconds", type=float, default=30.0, help="longest time for one prediction")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input closes")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.order is None and (options.artifact_dir is None or options.artifact_digest is None):
+        parser.error("--artifact-dir and --artifact-digest are needed, or --order")
+    return options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -293,6 +320,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.exit_with_parent:
         process.end_with_parent()
     try:
+        if options.order is not None:
+            _await_order(options)
         expected = Digest(options.artifact_digest)
         loader = _loader(options.loader)
         predictor, version, digest = load(options.artifact_dir, expected, options.version_dir, loader)
