@@ -34,13 +34,22 @@ def absorb(
     shown = folders.generation(view.main.read, folder)
     asked = folders.rollout(view.main.read, folder)
     number = asked.number if asked else 0
+    broken = folders.unreadable(view.main.read, folder)
+    if broken:
+        return _foreign(context, view, folder, state, broken)
     if pending(view, folder, state) is not None and asked is not None:
-        return take_up(context, view, environment, state, asked)
+        return None if view.problem else take_up(context, view, environment, state, asked)
     known = state.projections.get(shown)
     expected = known.rollout if known else None
-    if number < (expected.number if expected else 0):
+    if expected is not None and number < expected.number and (asked is not None or _is_first(state, expected)):
         return _reverted(context, view, folder, state, number)
     return _foreign(context, view, folder, state, _differences(context, view, folder, state, asked))
+
+
+def _is_first(state: EnvironmentState, expected: RolloutFields) -> bool:
+    """Say whether a promotion made `rollout.yaml`, so that its revert takes the file away."""
+    rollout = state.rollouts.get(expected.number)
+    return rollout is not None and rollout.proposal.champion is None
 
 
 def check_ahead(view: View, folder: Folder, state: EnvironmentState) -> None:
@@ -142,19 +151,8 @@ def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentSt
     if rollout.phase is RolloutPhase.PROPOSED:
         moved = machine.advance(rollout, machine.Withdrawn(at=at, by=author, reason=reason))
         return Move.of(state.with_rollout(moved), moved)
-    changed = rolled_back(state, rollout, author, reason, at)
+    changed = rolled_back(state, rollout, author, reason, at, wanted=number)
     return Move.of(changed, changed.rollouts[rollout.number])
-
-
-def require_ledger(view: View, folder: Folder, state: EnvironmentState) -> None:
-    """Make sure that the ledger knows all that `main` shows; whatever decides, by hand too, asks first.
-
-    Raises:
-        Denied: `main` is ahead of the ledger, so the ledger was rewound: nothing may change.
-    """
-    shown = folders.generation(view.main.read, folder)
-    asked = folders.rollout(view.main.read, folder)
-    number = asked.number if asked else 0
 
 
 def pending(view: View, folder: Folder, state: EnvironmentState) -> RolloutFields | None:

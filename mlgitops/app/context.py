@@ -1,6 +1,7 @@
 """What every use case is given: the outside systems, and who asks."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mlgitops.core.configuration import Environment, EnvironmentsConfiguration
@@ -52,11 +53,25 @@ class View:
 
     main: Snapshot
     ledger: Ledger
+    repository: Repository
 
     @property
     def configuration(self) -> EnvironmentsConfiguration:
-        """`environments.yaml` as it stands on `main`."""
-        return load_environments(self._environments, ENVIRONMENTS_FILE)
+        """`environments.yaml` as it stands on `main`, or as it last was valid there.
+
+        What serves must be watched and be taken back whatever somebody wrote into that file; only promotions ask
+        `problem` first.
+        """
+        return valid_environments(self.repository, self.main)
+
+    @property
+    def problem(self) -> InvalidInput | None:
+        """What is wrong with `environments.yaml` as it stands on `main`; None when nothing is."""
+        try:
+            load_environments(self._environments, ENVIRONMENTS_FILE)
+        except InvalidInput as error:
+            return error
+        return None
 
     @property
     def environment_names(self) -> tuple[str, ...]:
@@ -82,7 +97,28 @@ def look(context: Context) -> View:
     ledger = Ledger(snapshot.read, snapshot.paths, snapshot.revision)
     if not ledger.exists:
         raise NotFound("ledger", LEDGER.removeprefix("refs/heads/"))
-    return View(main, ledger)
+    return View(main, ledger, context.repository)
+
+
+def valid_environments(repository: Repository, main: Snapshot) -> EnvironmentsConfiguration:
+    """Return `environments.yaml` of the newest commit of `main` in which it is valid.
+
+    Raises:
+        NotFound: There never was one.
+        InvalidInput: None ever was valid; the problems are those of the newest.
+    """
+    data = main.read(ENVIRONMENTS_FILE)
+    if data is None or main.revision is None:
+        raise NotFound("file", ENVIRONMENTS_FILE)
+    try:
+        return load_environments(data, ENVIRONMENTS_FILE)
+    except InvalidInput:
+        for commit in repository.history(main.revision, path=ENVIRONMENTS_FILE):
+            former = repository.at(commit.revision).read(ENVIRONMENTS_FILE)
+            with suppress(InvalidInput):
+                if former is not None:
+                    return load_environments(former, ENVIRONMENTS_FILE)
+        raise
 
 
 def by(person: Person) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mlgitops.app.absorbing import address, pending
+from mlgitops.app.absorbing import address, check_ahead, pending
 from mlgitops.app.context import Context, View, by, environment_of, find_release, look
 from mlgitops.app.moves import Move, now, put
 from mlgitops.app.promoting import promotion
@@ -35,7 +35,9 @@ def _write_state(
     """Change one state in the ledger, and show it on `main` where that needs something."""
 
     def decide(view: View) -> str | None:
-        move = change(view, view.ledger.state(name, model))
+        state = view.ledger.state(name, model)
+        check_ahead(view, folder_of(view, environment_of(view, name, model), model), state)
+        move = change(view, state)
         return None if move is None else put(view, move)
 
     return write(context, decide, lambda view: show_state(view, name, model))
@@ -73,7 +75,10 @@ def promote(
         return Answer(words=f"release {name} is live in {unit.name} already", changed=False, values=values)
 
     def project(view: View) -> Sequence[Change]:
+        if view.problem is not None:
+            raise view.problem
         state, found = view.ledger.state(unit.name, model), view.ledger.release(model, name)
+        check_ahead(view, folder_of(view, unit, model), state)
         _promotable(view, unit, state, found, force=force)
         values["rollout"] = state.last_number + 1
         folder = folder_of(view, unit, model)

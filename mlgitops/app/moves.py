@@ -59,9 +59,18 @@ def now(context: Context) -> datetime:
 
 
 def rolled_back(  # noqa: PLR0917 - who, why and when belong together
-    state: EnvironmentState, rollout: Rollout, author: str, reason: str, at: datetime, decision: str = ""
+    state: EnvironmentState,
+    rollout: Rollout,
+    author: str,
+    reason: str,
+    at: datetime,
+    decision: str = "",
+    wanted: int | None = None,
 ) -> EnvironmentState:
     """Return the state with `rollout` rolling back, and automation on hold.
+
+    What serves goes back to `wanted`, where that is as good as last-good: it served, is trusted, and was never rolled
+    back; to last-good otherwise.
 
     Where it is what serves, a rollout under way beside it ends too: what was only proposed is withdrawn, a canary goes
     back first.
@@ -74,7 +83,7 @@ def rolled_back(  # noqa: PLR0917 - who, why and when belong together
             ended = machine.Withdrawn(at=at, by=author, reason=words)
         state = state.with_rollout(machine.advance(other, ended))
     if rollout.was_serving_all:
-        good = state.last_good(rollout.number)
+        good = state.last_good(rollout.number, wanted)
         target = good.number if good else None
     else:
         target = state.live.number if state.live else None

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mlgitops.app.context import World, look
+from mlgitops.app.context import View, World, look
 from mlgitops.app.rolling import advance_environment
 from mlgitops.app.training import advance_training
-from mlgitops.core.errors import MlgitopsError
+from mlgitops.core.errors import Denied, MlgitopsError
 
 MOVES = 60
 """Moves of one thing in one pass; a pass always ends."""
@@ -32,6 +32,9 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
     view = look(world)
     chosen = [one for one in view.ledger.models() if not models or one in models]
     environments = [one.name for one in view.configuration.environments]
+    if view.problem is not None:
+        done.problems.append(view.problem)
+    done.problems += _unlisted(view, chosen, environments)
     for model in chosen:
         for environment in reversed(environments):
             _repeat(world, done, lambda e=environment, m=model: advance_environment(world, e, m))  # type: ignore[misc]
@@ -41,6 +44,22 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
         for environment in environments:
             _repeat(world, done, lambda e=environment, m=model: advance_environment(world, e, m))  # type: ignore[misc]
     return done
+
+
+def _unlisted(view: View, models: list[str], environments: list[str]) -> list[MlgitopsError]:
+    """Tell what serves, or is under way, in environments that `environments.yaml` does not have any more."""
+    left = [(name, model) for name, model in view.ledger.environments() if model in models and name not in environments]
+    states = [view.ledger.state(name, model) for name, model in left]
+    return [
+        Denied(
+            "leaving out",
+            f"environment {one.environment}",
+            f"{one.model} still serves or is under way there and nobody watches it; "
+            f"put {one.environment} back into environments.yaml, and roll {one.model} back first",
+        )
+        for one in states
+        if one.open is not None or one.live is not None
+    ]
 
 
 def _repeat(world: World, done: Pass, move: Callable[[], bool]) -> None:

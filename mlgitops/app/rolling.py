@@ -28,7 +28,6 @@ from mlgitops.core.rollout import Rollout, RolloutPhase
 from mlgitops.ports.repository import Change
 from mlgitops.ports.serving import ServiceObservation, ServingObservation
 
-
 PATIENCE: Final = timedelta(seconds=10)
 """A rollback that takes longer is told, at every look: it has no failing exit."""
 
@@ -132,14 +131,13 @@ class Turn:
 
 
 def _next(world: World, view: View, environment: Environment, state: EnvironmentState) -> Move | None:
-    if state.foreign is not None:
-        return None
     if folders.generation(view.main.read, folder_of(view, environment, state.model)) < state.generation:
         return None  # the last decision is not on main yet: show it first
     turns = [Turn(world, view, environment, state, one) for one in (state.open, state.live) if one is not None]
     # What is leaving waits for nothing; safety comes before what goes on; nobody need be asked about a rejected or an
     # old one; what serves is looked at while another one is under way or waits for people, too.
-    looks = (_leaving, _ended, _harmful, _going_on)
+    # A change by hand stands until a person resumes, but safety does not wait for that.
+    looks = (_leaving, _ended, _harmful, _going_on) if state.foreign is None else (_leaving, _ended, _harmful)
     return next((move for look in looks for turn in turns if (move := look(turn)) is not None), None)
 
 
@@ -185,7 +183,7 @@ def _proposed(turn: Turn) -> Move | None:
     release = turn.view.ledger.release(turn.state.model, turn.rollout.release)
     if release.phase is not ReleasePhase.CANDIDATE:
         return turn.move(machine.Refused(at=turn.at, reason=f"release {release.name} is {release.phase} by now"))
-    if waiting_for(turn.environment, turn.state, turn.rollout, turn.at):
+    if turn.view.problem or waiting_for(turn.environment, turn.state, turn.rollout, turn.at):
         return None
     champion = turn.view.ledger.release(turn.state.model, turn.state.live.release) if turn.state.live else None
     result = judged(turn.world, turn.view, release, champion, all_gates(release, turn.environment.gates))

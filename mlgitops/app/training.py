@@ -1,6 +1,7 @@
 """A release's way to a candidate: one open training per model, its TFJob on `main`, its evaluation."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from mlgitops.app.context import View, World
@@ -9,7 +10,7 @@ from mlgitops.app.moves import AUTOMATION, now
 from mlgitops.app.writing import write
 from mlgitops.core import diary
 from mlgitops.core import release as machine
-from mlgitops.core.errors import DigestMismatch, NotFound
+from mlgitops.core.errors import DigestMismatch, InvalidInput, NotFound
 from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.manifest import owned, render
@@ -86,10 +87,9 @@ def _unlisting_pending(view: View, model: str) -> bool:
 def _trained(world: World, view: View, release: Release) -> Release | None:
     model = release.submission.model
     job = world.cluster.job(names.TRAINING, job_name(model, release.name))
-    if job is None or job.phase not in (JobPhase.SUCCEEDED, JobPhase.FAILED):
-        error = world.cluster.applied(names.TRAINING).error if job is None else ""
-        if error:
-            world.observer.note(f"{model}: the engine does not apply its training: {error}")
+    if job is None:
+        return _unknown(world, view, release)
+    if job.phase not in (JobPhase.SUCCEEDED, JobPhase.FAILED):
         return None
     event = _succeeded(world, release, job) if job.phase is JobPhase.SUCCEEDED else _failed(world, job)
     log = b"".join(
@@ -98,6 +98,19 @@ def _trained(world: World, view: View, release: Release) -> Release | None:
     )
     view.ledger.put_log(model, release.name, log[-LOG_LIMIT_BYTES:])
     return machine.advance(release, event)
+
+
+def _unknown(world: World, view: View, release: Release) -> Release | None:
+    """End a training that the engine refuses, or does not know long after it applied it: others wait behind it."""
+    configuration = load_model(release.submission.configuration.encode(), MODEL_FILE)
+    waited = now(world) - release.history[-1].at
+    applied = world.cluster.applied(names.TRAINING)
+    known = bool(applied.error) or applied.revision == view.main.revision
+    if not known or waited <= timedelta(seconds=configuration.training.start_deadline_seconds):
+        return None
+    reason = f"the engine has no such job after {waited.total_seconds():.0f} s"
+    words = f"{reason}: {applied.error}" if applied.error else reason
+    return machine.advance(release, machine.Errored(at=now(world), reason=words))
 
 
 def _failed(world: World, job: JobObservation) -> machine.Failed:
@@ -146,7 +159,10 @@ def _numbers(values: Any) -> dict[str, float]:
 
 
 def _evaluated(world: World, view: View, release: Release) -> Release | None:
-    result = judged(world, view, release, _champion(view, release), own_gates(release))
+    try:
+        result = judged(world, view, release, _champion(view, release), own_gates(release))
+    except (NotFound, InvalidInput) as error:  # asking again gives the same answer, and others wait behind it
+        return machine.advance(release, machine.Errored(at=now(world), reason=f"it cannot be evaluated: {error}"))
     if result is None:
         return None
     if result.error:

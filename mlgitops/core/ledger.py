@@ -20,6 +20,8 @@ from mlgitops.core.rollout import Rollout, RolloutPhase
 HEAD_FILE: Final = "ledger.yaml"
 KEPT_PROJECTIONS: Final = 12
 """Projections kept per model and environment: a `main` further behind than that is a foreign change."""
+CACHED: Final = 32_768
+"""Files read that are kept: a cache smaller than a ledger would miss every one of them, as they are read in order."""
 Read = Callable[[str], bytes | None]
 
 
@@ -107,7 +109,7 @@ class EnvironmentState:
         """Return the state with `rollout` in place of the one of its number."""
         return replace(self, rollouts={**self.rollouts, rollout.number: rollout})
 
-    def last_good(self, before: int) -> Rollout | None:
+    def last_good(self, before: int, wanted: int | None = None) -> Rollout | None:
         """Return the rollout a rollback of the LIVE rollout `before` returns to.
 
         The newest earlier one that passed probation here and whose release was never rolled back here nor rejected.
@@ -119,7 +121,9 @@ class EnvironmentState:
             for number, one in sorted(self.rollouts.items(), reverse=True)
             if number < before and one.phase is RolloutPhase.RETIRED and one.release not in bad
         ]
-        return next((one for one in served if one.trusted), served[0] if served else None)
+        trusted = [one for one in served if one.trusted]
+        asked = [one for one in trusted if one.number == wanted]
+        return next(iter((*asked, *trusted, *served)), None)
 
     def tried(self, release: str) -> tuple[Rollout, ...]:
         """Return the rollouts of a release here, oldest first."""
@@ -307,14 +311,14 @@ def _state(environment: str, model: str, values: Mapping[str, Any], found: Mappi
     )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=CACHED)
 def _release(data: bytes, path: str) -> Release:
     """Read a release; the same bytes are read once in a process, as the ledger is looked at again and again."""
     with _readable(path):
         return releases.read_release(_load(data, path), path)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=CACHED)
 def _rollout(data: bytes, path: str) -> Rollout:
     with _readable(path):
         return rollouts.read_rollout(_load(data, path), path)

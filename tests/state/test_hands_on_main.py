@@ -7,7 +7,7 @@ import pytest
 from mlgitops.app import deciding, rollbacks
 from mlgitops.app.context import World
 from mlgitops.app.reconciling import reconcile
-from mlgitops.core.errors import InvalidInput, NotFound
+from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound
 from mlgitops.core.loading import load_rollout
 from mlgitops.core.manifest import owned
 from mlgitops.core.manifest.fields import LEDGER, MAIN
@@ -266,16 +266,96 @@ def test_canary_is_made_of_the_edited_service(world: tuple[World, Engine]) -> No
     assert b"    timeout: 60  # seconds\n" in read(world[0], SERVICE)
 
 
-def test_broken_environments_file_changes_nothing(world: tuple[World, Engine]) -> None:
-    """Without a configuration that can be read nothing is decided, and the error says where to mend it."""
+BROKEN = b"apiVersion: mlgitops.dev/v1\nkind: Environments\nenvironments: 7\n"
+
+
+def test_broken_environments_file_promotes_nothing(world: tuple[World, Engine]) -> None:
+    """Without a configuration that can be read nothing is promoted, and the error says where to mend it."""
     live(*world, "one", GOOD)
+    write(world[0], {"environments.yaml": BROKEN})
+    second = push(world[0], "two", quality=BETTER, engine=world[1]).name
+    done = settle(*world, 15)
+    problems = [one for one in done[-1].problems if isinstance(one, InvalidInput)]
+    assert {one.path for error in problems for one in error.problems} == {"environments.yaml"}
+    assert state_of(world[0]).last_number == 1
+    with pytest.raises(InvalidInput):
+        deciding.promote(world[0], MODEL, second, None, reason="", force=False)
+
+
+def test_broken_environments_file_stops_no_rollback(world: tuple[World, Engine]) -> None:
+    """What somebody wrote into that file keeps no canary in front of users, nor a person from rolling back."""
+    first = live(*world, "one", GOOD)
+    skewed = under_way(*world, quality=Quality(accuracy=0.97, wrong=0.05))
+    write(world[0], {"environments.yaml": BROKEN})
+    world[1].qualities[skewed] = Quality(accuracy=0.97, wrong=0.6)
+    settle(*world, 15)
+    assert state_of(world[0]).rollouts[2].phase is P.ROLLED_BACK
+    assert state_of(world[0]).champion == first
+    rollbacks.rollback(world[0], MODEL, None, reason="by hand")
+    settle(*world, 1)
+    assert state_of(world[0]).champion is None
+
+
+@pytest.mark.parametrize("spoilt", ["rollout.yaml", "generation", "route.yaml", "kustomization.yaml"])
+def test_a_file_that_nobody_can_read_stops_no_rollback(world: tuple[World, Engine], spoilt: str) -> None:
+    """Garbage in an owned file during a rollout takes the canary off; the file is written anew."""
+    first = live(*world, "one", GOOD)
+    before = files(world[0])
     under_way(*world)
-    write(world[0], {"environments.yaml": b"apiVersion: mlgitops.dev/v1\nkind: Environments\nenvironments: 7\n"})
-    before = [world[0].repository.snapshot(ref).revision for ref in (MAIN, LEDGER)]
-    with pytest.raises(InvalidInput) as caught:
-        reconcile(world[0])
-    assert {one.path for one in caught.value.problems} == {"environments.yaml"}
-    assert [world[0].repository.snapshot(ref).revision for ref in (MAIN, LEDGER)] == before
+    write(world[0], {f"{FOLDER}/{spoilt}": b"{ not: [what was\n"})
+    settle(*world, 1)
+    state = state_of(world[0])
+    assert state.rollouts[2].phase is P.ROLLED_BACK
+    assert state.champion == first
+    assert state.hold is not None
+    assert world[0].repository.snapshot(MAIN).read(CANARY) is None
+    after = files(world[0])
+    assert {path for path in before if after[path] != before[path]} <= {f"{FOLDER}/{spoilt}"}
+
+
+def test_deleted_rollout_file_takes_off_the_canary_alone(world: tuple[World, Engine]) -> None:
+    """Deleting rollout.yaml while a canary is open is a hand on main, not the revert of everything that serves."""
+    first = live(*world, "one", GOOD)
+    under_way(*world)
+    write(world[0], {ROLLOUT: None})
+    settle(*world, 1)
+    state = state_of(world[0])
+    assert state.rollouts[2].phase is P.ROLLED_BACK
+    assert state.champion == first
+
+
+def test_safety_does_not_wait_for_a_change_by_hand(world: tuple[World, Engine]) -> None:
+    """A LIVE release on probation whose late labels fail goes back although somebody changed production by hand."""
+    first = live(*world, "one", GOOD)
+    settle(*world, 61)
+    second = push(world[0], "two", quality=BETTER, engine=world[1]).name
+    settle(*world, 15)
+    assert state_of(world[0]).champion == second
+    write(world[0], {SERVICE: read(world[0], SERVICE).replace(b"pvc://mlgitops-store/models", b"pvc://x/models")})
+    settle(*world, 0.1)
+    assert state_of(world[0]).foreign is not None
+    world[1].qualities[second] = Quality(accuracy=0.97, wrong=0.6)
+    settle(*world, 0.1)
+    assert state_of(world[0]).champion == first
+
+
+def test_commands_by_hand_ask_whether_the_ledger_was_rewound(world: tuple[World, Engine]) -> None:
+    """A ledger that is behind main takes no decision of a person either."""
+    live(*world, "one", GOOD)
+    repository = world[0].repository
+    assert isinstance(repository, MemoryRepository)
+    old = repository.tips[LEDGER]
+    second = live(*world, "two", BETTER)
+    repository.tips[LEDGER] = old
+    for decide in (
+        lambda: deciding.hold(world[0], MODEL, None, reason="x"),
+        lambda: deciding.resume(world[0], MODEL, None),
+        lambda: rollbacks.rollback(world[0], MODEL, None, reason="x"),
+    ):
+        with pytest.raises(MlgitopsError):
+            decide()
+    assert repository.tips[LEDGER] == old
+    assert second
 
 
 def test_deleted_ledger_changes_nothing(world: tuple[World, Engine]) -> None:

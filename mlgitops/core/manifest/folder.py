@@ -31,25 +31,37 @@ class Folder:
 
 
 def generation(read: Read, folder: Folder) -> int:
-    """Return the generation that `main` shows; 0 without the file.
+    """Return the generation that `main` shows; 0 without the file, and where it holds no number (see `unreadable`)."""
+    data = read(folder.path(names.GENERATION_FILE))
+    return int(data) if data is not None and _is_number(data) else 0
 
-    Raises:
-        InvalidInput: The file holds no number.
-    """
-    path = folder.path(names.GENERATION_FILE)
-    data = read(path)
-    if data is None:
-        return 0
-    if not data.strip().isdigit() or len(data) > GENERATION_BYTES:
-        raise InvalidInput("the generation must be a number; restore what mlgitops wrote", path=path)
-    return int(data)
+
+def _is_number(data: bytes) -> bool:
+    return len(data) <= GENERATION_BYTES and data.strip().isdigit()
 
 
 def rollout(read: Read, folder: Folder) -> RolloutFields | None:
-    """Return what `rollout.yaml` asks for; None without the file."""
+    """Return what `rollout.yaml` asks for; None without the file, and where it cannot be read (see `unreadable`)."""
     path = folder.path(names.ROLLOUT_FILE)
     data = read(path)
-    return None if data is None else load_rollout(data, path)
+    try:
+        return None if data is None else load_rollout(data, path)
+    except InvalidInput:
+        return None
+
+
+def unreadable(read: Read, folder: Folder) -> tuple[str, ...]:
+    """Say in words which of `rollout.yaml` and `generation` nobody can read: somebody wrote into them by hand."""
+    path = folder.path(names.GENERATION_FILE)
+    data = read(path)
+    found = [] if data is None or _is_number(data) else [f"{path}: the generation must be a number"]
+    path = folder.path(names.ROLLOUT_FILE)
+    data = read(path)
+    try:
+        _ = None if data is None else load_rollout(data, path)
+    except InvalidInput as error:
+        found += [str(problem) for problem in error.problems]
+    return tuple(found)
 
 
 def differences(read: Read, folder: Folder, desired: Desired) -> tuple[str, ...]:
@@ -119,9 +131,21 @@ def rollout_file(read: Read, folder: Folder, wanted: RolloutFields) -> bytes:
     """Return `rollout.yaml` asking for `wanted`."""
     path = folder.path(names.ROLLOUT_FILE)
     data = read(path)
+    return _written(
+        data,
+        lambda text: owned.edit_rollout(text, path, wanted),
+        lambda: render.render_rollout(wanted, model=folder.model, environment=folder.environment),
+    )
+
+
+def _written(data: bytes | None, edit: Callable[[bytes], bytes], scaffold: Callable[[], bytes]) -> bytes:
+    """Edit a file, or write it anew where it is missing or nobody can read it: no rollback waits for a broken file."""
     if data is None:
-        return render.render_rollout(wanted, model=folder.model, environment=folder.environment)
-    return owned.edit_rollout(data, path, wanted)
+        return scaffold()
+    try:
+        return edit(data)
+    except InvalidInput:
+        return scaffold()
 
 
 def _service_file(read: Read, folder: Folder, target: Target | None) -> bytes | None:
@@ -129,7 +153,11 @@ def _service_file(read: Read, folder: Folder, target: Target | None) -> bytes | 
         return None
     path = folder.path(names.SERVICE_FILE)
     data, wanted = read(path), _service(folder, names.SERVICE_FILE, target)
-    return render.render_service(folder.serving, wanted) if data is None else owned.edit_service(data, path, wanted)
+    return _written(
+        data,
+        lambda text: owned.edit_service(text, path, wanted),
+        lambda: render.render_service(folder.serving, wanted),
+    )
 
 
 def _canary_file(read: Read, folder: Folder, target: Target | None, stable: bytes | None) -> bytes | None:
@@ -137,7 +165,11 @@ def _canary_file(read: Read, folder: Folder, target: Target | None, stable: byte
         return None
     path = folder.path(names.CANARY_FILE)
     data, wanted = read(path), _service(folder, names.CANARY_FILE, target)
-    return owned.derive_canary(stable, path, wanted) if data is None else owned.edit_service(data, path, wanted)
+    return _written(
+        data,
+        lambda text: owned.edit_service(text, path, wanted),
+        lambda: owned.derive_canary(stable, path, wanted),
+    )
 
 
 def _route_file(read: Read, folder: Folder, desired: Desired) -> bytes | None:
@@ -145,19 +177,20 @@ def _route_file(read: Read, folder: Folder, desired: Desired) -> bytes | None:
         return None
     path = folder.path(names.ROUTE_FILE)
     data, wanted = read(path), _route(folder, desired)
-    return render.render_route(wanted) if data is None else owned.edit_route(data, path, wanted)
+    return _written(data, lambda text: owned.edit_route(text, path, wanted), lambda: render.render_route(wanted))
 
 
 def _kustomization_file(read: Read, folder: Folder, desired: Desired) -> bytes:
     path = folder.path(names.KUSTOMIZATION_FILE)
     resources = _resources(desired)
-    data = read(path)
-    if data is None:
-        return render.render_kustomization(folder.namespace, [name for name, wanted in resources.items() if wanted])
-    for name, wanted in resources.items():
-        change = owned.list_resource if wanted else owned.unlist_resource
-        data = change(data, path, name)
-    return data
+
+    def edit(data: bytes) -> bytes:
+        for name, wanted in resources.items():
+            data = (owned.list_resource if wanted else owned.unlist_resource)(data, path, name)
+        return data
+
+    listed = [name for name, wanted in resources.items() if wanted]
+    return _written(read(path), edit, lambda: render.render_kustomization(folder.namespace, listed))
 
 
 def _resources(desired: Desired) -> dict[str, bool]:
