@@ -3,6 +3,7 @@
 import contextlib
 import json
 from datetime import UTC, datetime, time
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,18 @@ def test_defaults_of_a_model():
         "confidence": 0.95,
     }
     assert found.serving == {"minReplicas": 1}
+
+
+def test_an_output_and_a_tolerance_reach_the_evaluation():
+    """`output` and `labelTolerance` are what mlgitops.yaml says, and are absent when it says nothing."""
+    text = "task: regression\n  output: price\n  labelTolerance: 0.5"
+    found = model("task: classification", text).evaluation.specification
+    assert (found["output"], found["labelTolerance"]) == ("price", 0.5)
+
+
+def test_data_beside_the_evaluation_set_is_no_part_of_it():
+    """A name that only begins like the evaluation set's folder is another folder."""
+    assert model("path: data/train.npz", "path: dat").evaluation.data == "data/evaluation.npz"
 
 
 @pytest.mark.parametrize(
@@ -248,6 +261,17 @@ BAD_MODELS = {
         "script: train.py\n  volumes: [{name: a, mountPath: /a/../etc, emptyDir: {}}]",
         "training.volumes[0].mountPath",
     ),
+    "name of a canary": ("name: digits", "name: digits-canary", "metadata.name"),
+    "evaluation set that is trained on": ("path: data/train.npz", "path: data/evaluation.npz", "evaluation.data"),
+    "evaluation set in the training data": ("path: data/train.npz", "path: data/", "evaluation.data"),
+    "signature that is not served": ("task: c", "signature: predict\n  task: c", "evaluation.signature"),
+    "output that is no name": ("task: c", "output: ''\n  task: c", "evaluation.output"),
+    "tolerance of classes": ("task: c", "labelTolerance: 1\n  task: c", "evaluation.labelTolerance"),
+    "tolerance of nothing": (
+        "task: classification",
+        "labelTolerance: 0\n  task: regression",
+        "evaluation.labelTolerance",
+    ),
     "evaluation set of another kind": ("evaluation.npz", "evaluation.csv", "evaluation.data"),
     "gate without a limit": ("task: c", "gates: [{metric: accuracy}]\n  task: c", "evaluation.gates[0]"),
     "gate that nothing passes": (
@@ -351,7 +375,7 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file():
     with pytest.raises(InvalidInput) as caught:
         load_model(text.encode(), "a/mlgitops.yaml")
     found = caught.value.problems
-    assert [one.line for one in found] == sorted(one.line for one in found)
+    assert [one.line for one in found] == sorted(one.line or 0 for one in found)
     assert {one.pointer for one in found} == {"kind", "inputs[0]", "trainning", None}
     assert [one.mend for one in found if one.pointer == "trainning"] == ["did you mean training?"]
     assert {one.path for one in found} == {"a/mlgitops.yaml"}
@@ -382,7 +406,8 @@ def test_documents_with_any_part_replaced_never_crash(name):
     def replaced(node, path=()):
         for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
             former = node[key]
-            for other in (None, "x", [{}], {"a": []}):
+            others: tuple[Any, ...] = (None, "x", [{}], {"a": []})
+            for other in others:
                 node[key] = other
                 yield (*path, key)
             node[key] = former

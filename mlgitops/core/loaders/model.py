@@ -6,17 +6,19 @@ from typing import Any, Final
 
 from mlgitops.core.configuration import DataInput, Evaluation, ModelConfiguration, Role, Training
 from mlgitops.core.loaders.source import Source, gates, variable_fault
-from mlgitops.core.manifest.fields import DATA_URI_VARIABLE
+from mlgitops.core.manifest.fields import CANARY_SUFFIX, DATA_URI_VARIABLE
 from mlgitops.core.manifest.validate import Path
 
 _ROLES: Final = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 _SINGLE: Final = ("chief", "evaluator")
 _SYSTEM: Final = ("/app", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 """Where a volume would hide the image's own files."""
+SIGNATURE: Final = "serving_default"
+"""The signature that serving answers with."""
 _EVALUATION_DEFAULTS: Final[Mapping[str, Any]] = {
     "inputs": "x",
     "labels": "y",
-    "signature": "serving_default",
+    "signature": SIGNATURE,
     "batchSize": 64,
     "slices": [],
     "command": None,
@@ -29,6 +31,7 @@ _EVALUATION_DEFAULTS: Final[Mapping[str, Any]] = {
 def load(data: bytes, path: str) -> ModelConfiguration:
     """Return what `mlgitops.yaml` says; raises InvalidInput with every problem."""
     source = Source(data, path, "model")
+    _check_name(source)
     _check_paths(source)
     _check_data(source)
     _check_training(source)
@@ -38,6 +41,13 @@ def load(data: bytes, path: str) -> ModelConfiguration:
     _check_evaluation(source)
     _check_command(source, ("test", "command"))
     return _build(source.finish())
+
+
+def _check_name(source: Source) -> None:
+    name = source.sound("metadata", "name")
+    if name and name.endswith(CANARY_SUFFIX):
+        message = f"the name ends in {CANARY_SUFFIX}: it could be taken for the canary of another model"
+        source.refuse(("metadata", "name"), message, f"choose a name like {name.removesuffix(CANARY_SUFFIX)}")
 
 
 def _check_paths(source: Source) -> None:
@@ -150,6 +160,24 @@ def _check_evaluation(source: Source) -> None:
     source.check_unique([(("evaluation", "slices", at, "name"), one["name"]) for at, one in slices], "the slice")
     source.check_gates(("evaluation", "gates"), [one["name"] for _, one in slices])
     _check_command(source, ("evaluation", "command"))
+    _check_evaluation_data(source)
+    signature = source.sound("evaluation", "signature")
+    if signature not in {None, SIGNATURE}:
+        message = f"signature {signature!r:.60} would be evaluated and never served"
+        source.refuse(("evaluation", "signature"), message, f"export the model with {SIGNATURE}, and leave this out")
+    if source.sound("evaluation", "labelTolerance") is not None and source.sound("evaluation", "task") != "regression":
+        message = "classes are right or wrong: there is no tolerance"
+        source.refuse(("evaluation", "labelTolerance"), message, "leave it out, or write `task: regression`")
+
+
+def _check_evaluation_data(source: Source) -> None:
+    """Refuse an evaluation set that is trained on: every gate would pass on what the model has seen."""
+    evaluation = source.sound("evaluation", "data")
+    for _, one in source.entries("data"):
+        trained = one["path"].rstrip("/")
+        if evaluation and (evaluation == trained or evaluation.startswith(f"{trained}/")):
+            message = f"the evaluation set is part of the training data {trained!r:.60}"
+            source.refuse(("evaluation", "data"), message, "keep it beside that folder, like data/evaluation.npz")
 
 
 def _build(value: Mapping[str, Any]) -> ModelConfiguration:
