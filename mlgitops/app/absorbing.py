@@ -215,11 +215,9 @@ def _refusal(
     """Say why a promotion cannot be taken up at all; empty when it can."""
     if state.open is not None:
         return f"rollout {state.open.number} is under way, and there is one at a time"
-    release = view.ledger.find_release(state.model, asked.release)
-    if release is None:
-        return f"there is no release {asked.release} of {state.model}"
-    if release.phase is not ReleasePhase.CANDIDATE:
-        return f"release {asked.release} is {release.phase}, and only a CANDIDATE can be rolled out"
+    unfit = _unfit(view, state.model, asked.release)
+    if unfit:
+        return unfit
     if (asked.plan, asked.plan_digest) != (environment.plan.name, str(environment.plan.digest)):
         return f"plan {asked.plan} was changed since this promotion was written; promote again"
     if any(one.rollback for one in state.tried(asked.release)) and not rollout.proposal.forced:
@@ -228,6 +226,15 @@ def _refusal(
             "`mlgitops promote --force --reason …` brings it back all the same"
         )
     return ""
+
+
+def _unfit(view: View, model: str, name: str) -> str:
+    release = view.ledger.find_release(model, name)
+    if release is None:
+        return f"there is no release {name} of {model}"
+    if release.phase is not ReleasePhase.CANDIDATE:
+        return f"release {name} is {release.phase}, and only a CANDIDATE can be rolled out"
+    return f"the model of release {name} was deleted by `mlgitops gc`" if release.collected else ""
 
 
 def address(person: str) -> str:

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+from mlgitops.app.absorbing import pending
 from mlgitops.app.context import Context, View, look
 from mlgitops.app.promoting import next_release
+from mlgitops.app.rolling import folder_of
+from mlgitops.app.writing import write
 from mlgitops.core import release as machine
-from mlgitops.core.release import Release
+from mlgitops.core.release import Release, ReleasePhase
 from mlgitops.ports.store import Store
 
 ROLLBACKS = 2
@@ -41,16 +44,36 @@ def collect(context: Context, store: Store, *, keep: int | None, dry_run: bool) 
         needed = _needed(view, model)
         for release in old:
             if release.name not in needed and release.phase not in machine.OPEN:
-                garbage += _one(store, model, release, dry_run=dry_run)
+                garbage += _one(context, store, model, release, dry_run=dry_run)
     return garbage
 
 
-def _one(store: Store, model: str, release: Release, *, dry_run: bool) -> list[Garbage]:
+def _one(context: Context, store: Store, model: str, release: Release, *, dry_run: bool) -> list[Garbage]:
     uri = release.submission.artifact_uri
     if uri not in store.paths(f"models/{model}"):
         return []
-    freed = 0 if dry_run else store.delete(uri)
-    return [Garbage(model=model, release=release.name, uri=uri, size_bytes=freed)]
+    if dry_run:
+        return [Garbage(model=model, release=release.name, uri=uri, size_bytes=0)]
+    # The ledger first: a release whose model is gone must not be rolled out, whenever this is killed.
+    chosen: list[bool] = []
+
+    def decide(view: View) -> str | None:
+        chosen[:] = [release.name not in _needed(view, model)]
+        return _marked(context, view, model, release.name) if chosen[0] else None
+
+    write(context, decide, lambda _: ())
+    if not chosen[0]:  # it has come to be needed since it was found
+        return []
+    return [Garbage(model=model, release=release.name, uri=uri, size_bytes=store.delete(uri))]
+
+
+def _marked(context: Context, view: View, model: str, name: str) -> str:
+    """Record that a model goes."""
+    release = view.ledger.release(model, name)
+    if release.phase is ReleasePhase.CANDIDATE and not release.collected:
+        release = machine.advance(release, machine.Collected(at=context.clock.now()))
+        view.ledger.put_release(release)
+    return f"gc({model}): the model of release {name} goes"
 
 
 def _needed(view: View, model: str) -> set[str]:
@@ -58,6 +81,8 @@ def _needed(view: View, model: str) -> set[str]:
     needed = set()
     for environment in view.configuration.environments:
         state = view.ledger.state(environment.name, model)
+        asked = pending(view, folder_of(view, environment, model), state)
+        needed |= {asked.release} if asked else set()
         following = next_release(view, environment, state)
         needed |= {following.name} if following else set()
         for rollout in state.rollouts.values():

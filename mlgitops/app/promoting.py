@@ -61,6 +61,7 @@ def next_release(view: View, environment: Environment, state: EnvironmentState) 
         one
         for one in releases
         if one.phase is ReleasePhase.CANDIDATE
+        and not one.collected
         and one.submission.sequence > newest
         and (before is None or trusted_in(view, before.name, state.model, one.name))
     ]

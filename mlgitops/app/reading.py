@@ -34,7 +34,7 @@ def _model_status(context: Context, view: View, model: str) -> dict[str, Any]:
 
 
 def _environment_status(context: Context, view: View, state: EnvironmentState) -> dict[str, Any]:
-    champion = state.champion
+    champion = state.champion or _going_back_to(state)
     return {
         "environment": state.environment,
         "champion": champion,
@@ -46,6 +46,12 @@ def _environment_status(context: Context, view: View, state: EnvironmentState) -
         "foreign": list(state.foreign.differences) if state.foreign else [],
         "last": rollout_row(state.rollouts[state.last_number]) if state.rollouts else None,
     }
+
+
+def _going_back_to(state: EnvironmentState) -> str | None:
+    """Return what is about to serve, or does already, while what served alone is rolled back."""
+    target = state.open.rollback.target if state.open and state.open.rollback else None
+    return None if target is None else state.rollouts[target].release
 
 
 def _waiting(context: Context, view: View, state: EnvironmentState) -> str:

@@ -152,6 +152,11 @@ class Rejected(Event):
     reason: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Collected(Event):
+    """Its model was deleted, as no rollback could need it; it cannot be rolled out again."""
+
+
 _P = ReleasePhase
 OPEN: Final = (_P.SUBMITTED, _P.QUEUED, _P.TRAINING, _P.EVALUATING)
 """Phases from which a release still moves by itself."""
@@ -160,6 +165,7 @@ RELEASE: Final[Mapping[tuple[ReleasePhase, type[Event]], ReleasePhase]] = {
     (_P.QUEUED, TrainingStarted): _P.TRAINING,
     (_P.TRAINING, TrainingSucceeded): _P.EVALUATING,
     (_P.EVALUATING, EvaluationPassed): _P.CANDIDATE,
+    (_P.CANDIDATE, Collected): _P.CANDIDATE,
     (_P.TRAINING, Failed): _P.FAILED,
     (_P.EVALUATING, Failed): _P.FAILED,
     **{(phase, Errored): _P.ERRORED for phase in OPEN},
@@ -196,6 +202,11 @@ class Release:
     def artifact_digest(self) -> str | None:
         """Digest of its model's files; None before it is trained."""
         return self.trained.artifact_digest if self.trained else None
+
+    @property
+    def collected(self) -> bool:
+        """Whether its model was deleted."""
+        return any(isinstance(one, Collected) for one in self.history)
 
     @property
     def report(self) -> str | None:
