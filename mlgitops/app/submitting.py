@@ -100,13 +100,9 @@ def _identified(
     context: Context, source: Source, configuration: ModelConfiguration, text: str, attempt: int
 ) -> Submission:
     """Find out who this release is, before anything is built."""
-    data = source.files([one.path for one in configuration.data]) if configuration.data else {}
-    evaluation = source.files([configuration.evaluation.data])
-    code = _inputs(source, configuration)
     return Submission(
         model=configuration.name,
-        code_digest=str(Digest.of_files(code)),
-        data_digest=str(Digest.of_files(data)),
+        **_digests(source, configuration),
         specification_digest="sha256:" + fingerprint(configuration.training.to_mapping()),
         attempt=attempt,
         sequence=0,
@@ -120,9 +116,19 @@ def _identified(
         variables={},
         artifact_uri="",
         evaluation_uri="",
-        evaluation_digest=str(Digest.of_files(evaluation)),
         configuration=text,
     )
+
+
+def _digests(source: Source, configuration: ModelConfiguration) -> dict[str, str]:
+    """Return the digests of code, data and evaluation set, read now."""
+    data = source.files([one.path for one in configuration.data]) if configuration.data else {}
+    files = {
+        "code_digest": _inputs(source, configuration),
+        "data_digest": data,
+        "evaluation_digest": source.files([configuration.evaluation.data]),
+    }
+    return {name: str(Digest.of_files(found)) for name, found in files.items()}
 
 
 def _record(context: Context, submission: Submission, *, new: bool) -> Release | None:
@@ -184,11 +190,13 @@ def _built(context: Context, workshop: Workshop, configuration: ModelConfigurati
     source, store = workshop.source, workshop.store
     name = draft.identity.hex[:RELEASE_LENGTH]
     uris = {}
+    _unchanged(source, configuration, draft)
     for one in configuration.data:
         context.observer.note(f"{configuration.name}: storing {one.path}")
         uris[one.variable], _ = store.put(source.directory / one.path, f"data/{configuration.name}")
     folder = f"evaluation/{configuration.name}"
     evaluation_uri, _ = store.put(source.directory / configuration.evaluation.data, folder)
+    _unchanged(source, configuration, draft)
     context.observer.note(f"{configuration.name}: building the image")
     image = workshop.builder.build(_request(source, configuration, draft))
     artifact_uri = store.uri(f"models/{configuration.name}/{name}")
@@ -202,6 +210,19 @@ def _built(context: Context, workshop: Workshop, configuration: ModelConfigurati
     return replace(
         draft, image=str(image), variables=variables, artifact_uri=artifact_uri, evaluation_uri=evaluation_uri
     )
+
+
+def _unchanged(source: Source, configuration: ModelConfiguration, draft: Submission) -> None:
+    """Compare the files with the digests that the release is named by: nothing else may be stored or built.
+
+    Raises:
+        DigestMismatch: A file is not as it was when the push was identified.
+    """
+    found = _digests(source, configuration)
+    for name, digest in found.items():
+        if digest != getattr(draft, name):
+            what = f"{name.removesuffix('_digest')} of {draft.revision[:RELEASE_LENGTH]}"
+            raise DigestMismatch(what, getattr(draft, name), digest)
 
 
 def _request(source: Source, configuration: ModelConfiguration, draft: Submission) -> BuildRequest:

@@ -43,7 +43,8 @@ class Source(Protocol):
         """
 
     def run(self, command: Sequence[str], timeout_seconds: float) -> tuple[int, str]:
-        """Run a command in the checkout, without credentials; returns its exit code and the end of its output.
+        """Run a command in a copy of the checkout, without credentials; returns exit code and the end of its output.
 
+        What it writes is gone afterwards: nothing it does can change what is built.
         A command that takes too long is ended with its children and has exit code 124.
         """

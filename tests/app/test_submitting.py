@@ -1,18 +1,19 @@
 """A push becomes a release: the same content the same one, with its cause, tested before anything is built."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.support.world import world_of
 
 from mlgitops.adapters.builder.embedded import EmbeddedBuilder
 from mlgitops.adapters.source.checkout import Checkout
 from mlgitops.adapters.store.folder import FolderStore
 from mlgitops.app.context import Context, look
 from mlgitops.app.submitting import Submitted, Workshop, submit
-from mlgitops.core.errors import InvalidInput, MlgitopsError
+from mlgitops.core.errors import DigestMismatch, InvalidInput, MlgitopsError
 from mlgitops.ports.source import SourceCommit
+from tests.support.world import world_of
 
 CONFIGURATION = """\
 apiVersion: mlgitops.dev/v1
@@ -116,6 +117,31 @@ def test_tests_run_without_credentials(pushes: Pushes, monkeypatch: pytest.Monke
     """The model repository's own code does not see the caller's environment."""
     monkeypatch.setenv("REGISTRY_TOKEN", "planted-secret")
     pushes.push(check_dot_py="import os\nassert 'planted-secret' not in str(os.environ)\n")
+
+
+def test_tests_cannot_change_what_is_built(pushes: Pushes) -> None:
+    """What a test writes is not what is trained on, evaluated on, or put into the image."""
+    check = "for name in ('train.py', 'data/train.csv', 'data/evaluation.npz'):\n    open(name, 'w').write('else')\n"
+    submission = pushes.push(check_dot_py=check).release.submission
+    store = FolderStore(pushes.folder / "store", "mlgitops-store")
+    assert store.path(submission.variables["MLGITOPS_DATA_URI"]).read_text() == "1,2\n"
+    assert store.path(submission.evaluation_uri).read_text() == "evaluation"
+    assert (pushes.folder / "source-1" / "train.py").read_text() == FILES["train.py"]
+
+
+def test_what_changes_after_it_was_identified_is_not_built(pushes: Pushes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout that is not what the release is named by is refused, and nothing is recorded or built."""
+
+    def meddle(self: Checkout, command: Sequence[str], timeout_seconds: float) -> tuple[int, str]:
+        del command, timeout_seconds
+        (self.directory / "train.py").write_text("else")
+        return 0, ""
+
+    monkeypatch.setattr(Checkout, "run", meddle)
+    with pytest.raises(DigestMismatch, match="code of 000000000000"):
+        pushes.push()
+    assert look(pushes.context).ledger.models() == ()
+    assert not (pushes.folder / "registry").exists()
 
 
 def test_a_missing_input_is_named(pushes: Pushes) -> None:

@@ -1,6 +1,7 @@
 """A folder that holds one commit of a model repository, and nothing that anybody else writes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,14 +74,20 @@ class Checkout:
                 yield str(full), file
 
     def run(self, command: Sequence[str], timeout_seconds: float) -> tuple[int, str]:
-        """Run a command in the checkout with a clean environment; its whole process group ends with it."""
+        """Run a command in a copy of the checkout with a clean environment; its whole process group ends with it.
+
+        What the command writes goes with the copy: a test must not change what is built after it.
+        """
         words = [sys.executable if command[0] in ("python", "python3") else command[0], *command[1:]]
-        with tempfile.TemporaryDirectory(prefix="mlgitops-test-") as home, tempfile.TemporaryFile() as output:
+        with tempfile.TemporaryDirectory(prefix="mlgitops-test-") as folder, tempfile.TemporaryFile() as output:
+            home, copy = Path(folder) / "home", Path(folder) / "source"
+            home.mkdir()
+            shutil.copytree(self._directory, copy, symlinks=True)
             try:
                 process = subprocess.Popen(
                     words,
-                    cwd=self._directory,
-                    env=_clean(home),
+                    cwd=copy,
+                    env=_clean(str(home)),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
