@@ -1,23 +1,29 @@
 """A folder that holds one commit of a model repository, and nothing that anybody else writes."""
 
 import os
+import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from mlgitops.adapters.files import file_digest, resolve_below, walk_files
+from mlgitops.adapters.source import guard
 from mlgitops.core.errors import InvalidInput, Problem, Unavailable
 from mlgitops.core.names import Digest
 from mlgitops.ports.source import SourceCommit
 
 OUTPUT_BYTES: Final = 64_000
 TIMED_OUT: Final = 124
+_CHUNK: Final = 65536
+_END_SECONDS: Final = 10.0
+"""How long the guard may kill what is left."""
 _IGNORED: Final = (".git", ".mlgitops")
 
 
@@ -74,30 +80,31 @@ class Checkout:
                 yield str(full), file
 
     def run(self, command: Sequence[str], timeout_seconds: float) -> tuple[int, str]:
-        """Run a command in a copy of the checkout with a clean environment; its whole process group ends with it.
+        """Run a command in a copy of the checkout with a clean environment; all that it started ends with it, or us.
 
         What the command writes goes with the copy: a test must not change what is built after it.
         """
         words = [sys.executable if command[0] in ("python", "python3") else command[0], *command[1:]]
-        with tempfile.TemporaryDirectory(prefix="mlgitops-test-") as folder, tempfile.TemporaryFile() as output:
+        with tempfile.TemporaryDirectory(prefix="mlgitops-test-") as folder:
             home, copy = Path(folder) / "home", Path(folder) / "source"
             home.mkdir()
             shutil.copytree(self._directory, copy, symlinks=True)
             try:
                 process = subprocess.Popen(
-                    words,
+                    [sys.executable, "-I", "-S", guard.__file__, *words],
                     cwd=copy,
                     env=_clean(str(home)),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
             except OSError as error:
                 raise Unavailable(f"command {words[0]}", error.strerror or str(error)) from error
-            code = _wait(process, timeout_seconds)
-            output.seek(max(0, output.tell() - OUTPUT_BYTES))
-            return code, output.read().decode(errors="replace")
+            try:
+                return _follow(process, timeout_seconds)
+            finally:
+                _end(process)
 
 
 def _clean(home: str) -> dict[str, str]:
@@ -113,12 +120,33 @@ def _clean(home: str) -> dict[str, str]:
     }
 
 
-def _wait(process: "subprocess.Popen[bytes]", timeout_seconds: float) -> int:
+def _follow(process: "subprocess.Popen[bytes]", timeout_seconds: float) -> tuple[int, str]:
+    """Read until the guard ends; returns the exit code, and the end of the output: no more of it is kept."""
+    assert process.stdout is not None
+    output, tail = process.stdout.fileno(), bytearray()
+    deadline = time.monotonic() + timeout_seconds
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0:
+            if not selector.select(left):
+                continue
+            data = os.read(output, _CHUNK)
+            if not data:
+                return process.wait(), tail.decode(errors="replace")
+            tail += data
+            del tail[:-OUTPUT_BYTES]
+    return TIMED_OUT, tail.decode(errors="replace")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Cut the lifeline: the guard kills what is left, and ends."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
     try:
-        return process.wait(timeout_seconds)
+        process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
-        return TIMED_OUT
-    finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    process.stdout.close()
