@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from mlgitops.adapters.serving.routing import NO_COHORT
 from mlgitops.core.errors import InvalidInput
+from mlgitops.core.loaders.source import variable_fault
 from mlgitops.core.manifest.fields import (
     ARTIFACT_DIGEST_ANNOTATION,
     CANARY_SUFFIX,
@@ -177,7 +178,16 @@ def _validate_variables(variables: Any) -> list[str]:
             reasons.append("spec.predictor.model.env: each entry must be a name and a plain value")
         elif entry["name"] == "PYTHONPATH":
             reasons.append("setting PYTHONPATH in container kserve-container is not allowed")
+        elif fault := _variable_fault(entry["name"]):
+            reasons.append(f"spec.predictor.model.env: {fault}")
     return reasons
+
+
+def _variable_fault(name: str) -> str | None:
+    """Say why the model server cannot have a variable: it decides what code the server runs; None when it can."""
+    if name.upper().startswith(("PYTHON", "DYLD_")):
+        return f"{name} is reserved: the engine or the interpreter reads it"
+    return variable_fault(name)
 
 
 def parse_service(value: Object) -> Service:

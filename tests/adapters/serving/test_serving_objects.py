@@ -112,6 +112,15 @@ def test_what_kserve_refuses_or_ignores_is_refused(change: Callable[[Object], ob
         parse_service(changed(SERVICE, change))
 
 
+@pytest.mark.parametrize(
+    "name", ["LD_PRELOAD", "ld_audit", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONWARNINGS", "PATH", "MLGITOPS_MOUNTS"]
+)
+def test_variables_that_decide_what_the_server_runs_are_refused(name: str) -> None:
+    """A manifest cannot have the model server load other code than its own."""
+    value = changed(SERVICE, lambda o: o["spec"]["predictor"]["model"].update(env=[{"name": name, "value": "/x"}]))
+    assert f"{name} is reserved" in "; ".join(validate_service(value))
+
+
 def test_every_reason_is_told_at_once() -> None:
     """Two faults give two reasons."""
     value = changed(SERVICE, lambda o: o["spec"]["predictor"].update(canaryTrafficPercent=1, minReplicas=-1))
