@@ -6,7 +6,7 @@ import click
 
 from mlgitops.cli import options, render
 from mlgitops.cli.words import examples
-from mlgitops.core.errors import InvalidInput
+from mlgitops.core.errors import InvalidInput, NotFound, Unavailable
 from mlgitops.core.names import RELEASE_LENGTH
 
 
@@ -38,20 +38,31 @@ def command(
     """
     del verbose
     from mlgitops.app import reading
+    from mlgitops.app.context import environment_of, look
 
     settings, context = options.open_context(home, environment_repository)
     name = options.chosen(context, model)
-    served = _served(settings.home, environment or "production", name, request_id)
-    values = reading.trace(context, name, environment, served)
+    unit = environment_of(look(context), environment, name).name
+    served = _served(settings.home, unit, name, request_id)
+    values = reading.trace(context, name, unit, served)
     options.show(values, render.trace(values), output)
 
 
 def _served(home: Path | None, environment: str, model: str, request_id: str) -> dict[str, object]:
+    """Return what answered a request, or the release of that name; a client may give a request such a name, too."""
+    is_release = len(request_id) == RELEASE_LENGTH and all(one in "0123456789abcdef" for one in request_id)
+    try:
+        return {"id": request_id} | _remembered(home, environment, model, request_id)
+    except (InvalidInput, NotFound, Unavailable):
+        if not is_release:
+            raise
+        return {"release": request_id}
+
+
+def _remembered(home: Path | None, environment: str, model: str, request_id: str) -> dict[str, object]:
     from mlgitops.adapters.serving.embedded import EmbeddedServing
     from mlgitops.local.wiring import SERVING
 
-    if len(request_id) == RELEASE_LENGTH and all(one in "0123456789abcdef" for one in request_id):
-        return {"release": request_id}
     if home is None:
         raise InvalidInput("requests are remembered by an engine, and there is none here; name a release instead")
-    return {"id": request_id} | dict(EmbeddedServing(home / SERVING).trace(environment, model, request_id))
+    return dict(EmbeddedServing(home / SERVING).trace(environment, model, request_id))
