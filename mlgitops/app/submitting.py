@@ -13,7 +13,7 @@ from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.names import RELEASE_LENGTH, Digest
 from mlgitops.core.notebook import convert
-from mlgitops.core.release import Release, Submission
+from mlgitops.core.release import Release, ReleasePhase, Submission
 from mlgitops.ports.builder import Builder, BuildRequest
 from mlgitops.ports.source import Source
 from mlgitops.ports.store import Store
@@ -63,6 +63,18 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     recorded = _record(context, full, new=True)
     assert recorded is not None
     return Submitted(release=recorded, new=recorded.submission.submitted_at == full.submitted_at)
+
+
+def recognised(release: Release) -> str:
+    """Say in words that a push is a release that is there already, and how it can be trained again where it ended."""
+    ended = release.phase in {ReleasePhase.FAILED, ReleasePhase.ERRORED, ReleasePhase.ABORTED}
+    words = f"recognised as release {release.name} ({release.phase}): nothing to train"
+    if not ended and not release.collected:
+        return words
+    why = (
+        "its model was deleted by `mlgitops gc`" if release.collected else release.reason or "it ended without a model"
+    )
+    return f"{words}\n{why}; `mlgitops train --attempt {release.submission.attempt + 1}` trains it again"
 
 
 def _convert(source: Source, configuration: ModelConfiguration) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from mlgitops.adapters.builder.embedded import EmbeddedBuilder
 from mlgitops.adapters.source.checkout import Checkout
 from mlgitops.adapters.store.folder import FolderStore
 from mlgitops.app.context import Context, look
-from mlgitops.app.submitting import Submitted, Workshop, submit
+from mlgitops.app.submitting import Submitted, Workshop, recognised, submit
 from mlgitops.core.errors import DigestMismatch, InvalidInput, MlgitopsError
+from mlgitops.core.release import Failed, ReleasePhase
 from mlgitops.ports.source import SourceCommit
 from tests.support.world import world_of
 
@@ -107,7 +109,7 @@ def test_the_cause_is_what_differs_from_the_push_before(
 
 def test_failing_tests_submit_nothing(pushes: Pushes) -> None:
     """A push whose tests fail leaves no release and no image, and says why."""
-    with pytest.raises(MlgitopsError, match="tests failed.*\n.*no digits"):
+    with pytest.raises(MlgitopsError, match=r"tests failed.*\n.*no digits"):
         pushes.push(check_dot_py="raise SystemExit('no digits')")
     assert look(pushes.context).ledger.models() == ()
     assert not (pushes.folder / "registry").exists()
@@ -169,3 +171,13 @@ def test_a_notebook_that_only_ran_again_is_the_same_release(pushes: Pushes) -> N
     assert changed.release.name != first.release.name
     with pytest.raises(InvalidInput, match="is committed"):
         pushes.push(train_dot_py="committed")
+
+
+def test_a_release_that_ended_badly_says_how_to_train_again(pushes: Pushes) -> None:
+    """Whoever pushes what failed is told why it failed, and the attempt that trains it again; what goes on is not."""
+    release = pushes.push().release
+    failed = replace(
+        release, phase=ReleasePhase.FAILED, history=(Failed(at=pushes.context.clock.now(), reason="accuracy is 0.2"),)
+    )
+    assert "accuracy is 0.2; `mlgitops train --attempt 2`" in recognised(failed)
+    assert "--attempt" not in recognised(release)

@@ -43,7 +43,7 @@ def command(
     del verbose
     from mlgitops.adapters.builder.embedded import EmbeddedBuilder
     from mlgitops.adapters.store.folder import FolderStore
-    from mlgitops.app.submitting import Workshop, submit
+    from mlgitops.app.submitting import Workshop, recognised, submit
     from mlgitops.cli.observer import Lines
     from mlgitops.local import wiring
     from mlgitops.local.source import checkout_of
@@ -64,11 +64,7 @@ def command(
     release = result.release
     cause = ", ".join(release.submission.cause)
     verb = "would be submitted" if dry_run else "submitted"
-    words = (
-        f"release {release.name} {verb} (cause: {cause})"
-        if result.new
-        else f"recognised as release {release.name} ({release.phase}): nothing to train"
-    )
+    words = f"release {release.name} {verb} (cause: {cause})" if result.new else recognised(release)
     values = {
         "model": release.submission.model,
         "release": release.name,
