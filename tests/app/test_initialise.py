@@ -30,7 +30,7 @@ def arrays(path: Path, **members: str) -> None:
 
 
 @pytest.fixture
-def repository(tmp_path) -> Path:
+def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "Digit Reader"
     folder.mkdir()
     (folder / "train.py").write_text("import numpy as np\nimport layers\nfrom mlgitops import training\n")
@@ -102,7 +102,7 @@ def test_a_lock_that_is_there_is_kept(repository):
 
 def test_a_file_that_appears_meanwhile_is_kept(repository, monkeypatch):
     """A file written by somebody else in between survives, and nothing of ours stays."""
-    original = module.discover
+    original = module.discover  # type: ignore[attr-defined]  # where this module looks it up
 
     def interfere(*arguments, **options):
         found = original(*arguments, **options)

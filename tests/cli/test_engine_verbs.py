@@ -35,7 +35,7 @@ def engine(desk, monkeypatch):
 
 
 @pytest.fixture
-def clone(tmp_path) -> Path:
+def clone(tmp_path: Path) -> Path:
     """Return an ordinary clone of a model repository, with files that nobody committed."""
     folder = tmp_path / "digits"
     (folder / "data").mkdir(parents=True)

@@ -128,6 +128,7 @@ def _subjects(place, ref: str, until: str) -> list[tuple[str, str]]:
 
     opened = open_repository(str(place.repository), identity=Person(name="t", email="t@x"), cache=place.folder)
     tip = opened.snapshot(ref).revision
+    assert tip is not None
     return [(ref, one.message.partition("\n")[0]) for one in opened.history(tip, until=until)]
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlgitops.cli import failure, github
-from mlgitops.cli.commands import status as status_command
+from mlgitops.cli import failure, github, options
 from mlgitops.cli.main import run
 from mlgitops.cli.words import one_line, redacted, several_lines
 from mlgitops.core.errors import (
@@ -47,7 +46,7 @@ def broken(monkeypatch):
         def raise_it(*_, **__):
             raise error
 
-        monkeypatch.setattr(status_command.options, "open_context", raise_it)
+        monkeypatch.setattr(options, "open_context", raise_it)
 
     return breaks
 

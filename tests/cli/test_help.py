@@ -71,10 +71,12 @@ def test_examples_are_real(words, command):
         if typed[:1] != ["mlgitops"] or isinstance(command, click.Group):
             continue
         own = typed[1:]
-        below, context = cli, click.Context(cli)
+        below: click.Command = cli
+        context = click.Context(cli)
         while isinstance(below, click.Group):
-            below = below.get_command(context, own.pop(0))
-            assert below is not None, line
+            found = below.get_command(context, own.pop(0))
+            assert found is not None, line
+            below = found
         below.make_context(words, own)
 
 

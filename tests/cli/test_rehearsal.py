@@ -57,7 +57,9 @@ def test_a_rehearsed_rollback_of_a_change_by_hand(tmp_path):
     quiet, intents = rehearsed(world, TOOL)
     reconcile(quiet)
     assert any(one.subject.startswith("hold(digits)") for one in intents)
-    assert look(quiet).ledger.state("production", "digits").foreign.by == "Ada <ada@example.org>"
+    foreign = look(quiet).ledger.state("production", "digits").foreign
+    assert foreign is not None
+    assert foreign.by == "Ada <ada@example.org>"
     assert state_of(world).foreign is None
 
 
@@ -70,6 +72,8 @@ def test_a_draft_is_a_tree(tmp_path):
     second = rehearsal.update(MAIN, first, [added])
     assert rehearsal.update(MAIN, second, [added]) == second
     third = rehearsal.update(MAIN, second, [Change(message="take away", files={"environments.yaml": None})])
+    assert second is not None
+    assert third is not None
     assert rehearsal.snapshot(MAIN).paths() == ("a/b.txt",)
     assert rehearsal.snapshot(MAIN).paths("a") == ("a/b.txt",)
     assert rehearsal.snapshot(MAIN).read("environments.yaml") is None

@@ -18,7 +18,7 @@ pytest.importorskip("sklearn")
 
 
 @pytest.fixture
-def repository(tmp_path) -> Path:
+def repository(tmp_path: Path) -> Path:
     write_model_repository(tmp_path / "digits", 1)
     return tmp_path / "digits"
 

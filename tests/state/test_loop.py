@@ -273,7 +273,7 @@ def test_rewound_ledger_fails_closed(world: tuple[World, Engine]) -> None:
     import pygit2
 
     repository = pygit2.Repository(str(world[0].repository._transport._path))  # type: ignore[attr-defined]
-    repository.references[LEDGER].set_target(pygit2.Oid(hex=old))
+    repository.references[LEDGER].set_target(pygit2.Oid(hex=str(old)))
     before = world[0].repository.snapshot(MAIN).revision
     done = reconcile(world[0])
     assert any("rewound" in str(one) for one in done.problems)
@@ -328,7 +328,8 @@ def test_a_stale_reading_of_main_is_no_revert(world: tuple[World, Engine], monke
     push(world[0], "two", quality=BETTER, engine=world[1])
     settle(*world, 1)
     assert state_of(world[0]).open is not None
-    snapshot, given = repository.snapshot, []
+    snapshot = repository.snapshot
+    given: list[str] = []
 
     def once(ref: str) -> object:
         if ref == MAIN and not given:

@@ -118,7 +118,7 @@ def test_report_writes_the_termination_message(tmp_path, monkeypatch):
     """The result is one JSON object with metrics, artifact and history; NaN becomes null and is named."""
     monkeypatch.setenv("MLGITOPS_TERMINATION_LOG", str(tmp_path / "log"))
     one = artifact(tmp_path)
-    training.report({"accuracy": np.float32(0.5), "loss": float("nan")}, history=history(1), artifact=one)
+    training.report({"accuracy": float(np.float32(0.5)), "loss": float("nan")}, history=history(1), artifact=one)
     assert json.loads((tmp_path / "log").read_text()) == {
         "metrics": {"accuracy": 0.5, "loss": None},
         "nonFinite": ["loss"],

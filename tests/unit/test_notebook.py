@@ -19,11 +19,11 @@ def notebook(*cells, **members) -> bytes:
     return json.dumps({**whole, **members}).encode()
 
 
-def code(source, *tags) -> dict:
+def code(source, *tags) -> dict[str, object]:
     return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}, "outputs": [{"text": "%ls"}]}
 
 
-def markdown(source) -> dict:
+def markdown(source) -> dict[str, object]:
     return {"cell_type": "markdown", "source": source, "metadata": {}}
 
 

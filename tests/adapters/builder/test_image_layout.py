@@ -29,7 +29,7 @@ PINNED = [
 
 
 @pytest.fixture
-def registry(tmp_path) -> Path:
+def registry(tmp_path: Path) -> Path:
     return tmp_path / "registry"
 
 

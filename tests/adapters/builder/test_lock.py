@@ -3,7 +3,7 @@
 import pytest
 
 from mlgitops.adapters.builder.requirements import check_lock, installed_versions, parse_lock
-from mlgitops.core.errors import InvalidInput
+from mlgitops.core.errors import InvalidInput, Problem
 
 INSTALLED = {"numpy": "2.4.6", "tensorflow-cpu": "2.21.0", "ruamel-yaml": "0.18", "torch": "2.0+cpu"}
 
@@ -93,7 +93,7 @@ def test_installed_versions_are_this_interpreter_s():
 
 def test_markers_are_kept_apart():
     """A line whose marker is false is read and does not apply."""
-    found: list = []
+    found: list[Problem] = []
     (item,) = parse_lock(b"numpy==1 ; python_version < '3'", "r", found)
     assert not item.applies
     assert found == []

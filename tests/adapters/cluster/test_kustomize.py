@@ -168,7 +168,7 @@ def test_malformed_files_are_refused_with_their_place():
     assert "mapping" in problems("- x\n")[0].message
     assert "mapping" in problems("resources: [tfjob.yaml]\n", tfjob="- x\n")[0].message
     with pytest.raises(InvalidInput, match="no kustomization"):
-        build({}.get, FOLDER)
+        build(lambda path: None, FOLDER)
 
 
 def test_an_environments_folders_are_found_by_their_kustomizations():

@@ -25,6 +25,8 @@ GOOD = """
         (request.parent / "result.json").write_text(json.dumps(result))
 """
 WAIT_SECONDS = 60.0
+ROOT = Path(__file__).parents[3]
+"""Where a process finds this module."""
 
 
 def evaluator(folder, script, **options):
@@ -80,9 +82,8 @@ def test_callers_at_once_start_one(tmp_path):
     evaluator(tmp_path, "import time; open(OUTSIDE + '/runs', 'a').write('x'); time.sleep(1); answer()")
     code = textwrap.dedent(
         f"""
-        import sys, pathlib
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from test_embedded_evaluator import EmbeddedEvaluator, request
+        import pathlib
+        from tests.adapters.evaluator.test_embedded_evaluator import EmbeddedEvaluator, request
         one = EmbeddedEvaluator(
             pathlib.Path({str(tmp_path)!r}) / "home", pathlib.Path,
             worker=({sys.executable!r}, {str(tmp_path / "worker.py")!r}),
@@ -90,7 +91,7 @@ def test_callers_at_once_start_one(tmp_path):
         assert one.evaluate(request()) is None
         """
     )
-    callers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    callers = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(3)]
     assert [caller.wait(WAIT_SECONDS) for caller in callers] == [0, 0, 0]
     one = EmbeddedEvaluator(tmp_path / "home", Path)
     # The callers have ended; the evaluation has not, and ends well.

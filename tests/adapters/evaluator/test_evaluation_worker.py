@@ -97,6 +97,7 @@ def test_whole_evaluation_in_its_own_process(tmp_path, good, bad, data):
     assert outcome is not None
     assert (outcome.error, outcome.refused) == ("", ())
     report = outcome.report
+    assert report is not None
     jsonschema.Draft202012Validator(schema("evaluation-report")).validate(report)
     assert report["probe"]["status"] == 200
     assert report["probe"]["shape"] == [CLASSES]
@@ -298,7 +299,7 @@ def test_missing_array_is_no_answer(tmp_path, missing):
     """An evaluation set without a named array is an error that names what it has, not a refusal of the model."""
     arrays = {"x": np.zeros((3, FEATURES)), "y": np.zeros(3, dtype=int), "hour": np.zeros(3)}
     del arrays[missing]
-    np.savez(tmp_path / "set.npz", **arrays)
+    np.savez(tmp_path / "set.npz", allow_pickle=False, **arrays)
     slices = [{"name": "night", "key": "hour", "values": [0]}]
     result = evaluate(tmp_path, tmp_path / "set.npz", tmp_path, slices=slices)
     assert f"no array named {missing}" in result["error"]

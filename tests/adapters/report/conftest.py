@@ -1,16 +1,10 @@
 """The ledger that these tests report is built by a plain module beside them."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from report_ledger import MODEL, Story, every_outcome
 
 from mlgitops.adapters.report.html import render
 from mlgitops.app.reporting import Values, collect
+from tests.adapters.report.report_ledger import MODEL, Story, every_outcome
 
 
 @pytest.fixture(scope="session")

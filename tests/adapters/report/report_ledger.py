@@ -240,8 +240,8 @@ class Story:
                 total = int(self.chance.binomial(1500, share / 100))
                 failed, wrong = (int(self.chance.binomial(total, chance)) for chance in chances)
                 totals[arm] += (total, failed, total, wrong)
-                seen = (int(one) for one in totals[arm])
-                self.samples.append(Sample(at=at, cohort=cohort, arm=arm, **dict(zip(_COUNTS, seen, strict=True))))
+                counts: dict[str, Any] = dict(zip(_COUNTS, map(int, totals[arm]), strict=True))
+                self.samples.append(Sample(at=at, cohort=cohort, arm=arm, **counts))
 
     def decide(self, rollout: Rollout) -> tuple[str, Verdict]:
         """Judge, and keep the record."""

@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from report_ledger import MODEL
-from test_report_page import hostile_story
 
 from mlgitops.adapters.report.html import render
 from mlgitops.app.reporting import collect
+from tests.adapters.report.report_ledger import MODEL
+from tests.adapters.report.test_report_page import hostile_story
 
 WIDTHS = (390, 1400)
 HARNESS = """<!doctype html><body style="margin:0">

@@ -3,13 +3,13 @@ import hashlib
 import re
 
 import pytest
-from report_ledger import MODEL, Story, evaluation_report, hand_made_change
-from report_page import Page, drawings
 
 from mlgitops.adapters.report.html import render
 from mlgitops.app.reporting import Values, collect
 from mlgitops.core import release as releases
 from mlgitops.core.manifest.fields import LEDGER
+from tests.adapters.report.report_ledger import MODEL, Story, evaluation_report, hand_made_change
+from tests.adapters.report.report_page import Page, drawings
 
 SCRIPT = "</bdi><script>alert(1)</script><img src=https://evil.example/x onerror=alert(2)>{{ 7*7 }}"
 HOSTILE = f"{SCRIPT}\u202etxet\x1b[31m\x00\u200b"

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from report_ledger import MODEL, Story
 
 from mlgitops.adapters.report.html import render
 from mlgitops.app.reporting import Values, collect, finite, served, traffic
 from mlgitops.cli.main import run
 from mlgitops.core.errors import NotFound
+from tests.adapters.report.report_ledger import MODEL, Story
 from tests.support.world import Quality, push, settle, world_of
 
 
@@ -68,7 +68,9 @@ def test_gates_are_the_promotions(story: Story) -> None:
             read = found.read
 
             def edited(path: str) -> bytes | None:
-                data = read(path)
+                data: bytes | None = read(path)
+                if data is None:
+                    return None
                 return data.replace(b"minimum: 0.5", b"minimum: 0.999") if path == "environments.yaml" else data
 
             return SimpleNamespace(revision=found.revision, read=edited, paths=found.paths)

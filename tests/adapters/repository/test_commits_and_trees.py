@@ -84,7 +84,8 @@ def repository(tmp_path_factory):
 @given(edits=EDITS)
 def test_edits_do_what_a_dictionary_of_files_does(repository, edits):
     """Edits leave the files a plain dictionary would hold; a refused one leaves the tree as it was."""
-    tree, files = None, {}
+    tree = None
+    files: dict[str, bytes] = {}
     for edit in edits:
         wanted = {path: content for path, content in (files | edit).items() if content is not None}
         fits = not any(path.startswith(other + "/") for path in wanted for other in wanted)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class Time:
         return self.now
 
 
-def view(log: ServedLog) -> dict[SeriesKey, tuple]:
+def view(log: ServedLog) -> dict[SeriesKey, tuple[Any, ...]]:
     return {
         key: (tuple(one.outcomes), tuple(one.buckets), round(one.seconds, 6), one.labelled, one.incorrect)
         for key, one in log.series.items()

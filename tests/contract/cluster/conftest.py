@@ -56,13 +56,12 @@ def resolver(images: Path) -> Callable[[str], Content]:
 SERVE = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, {folder!r})
-from conftest import OPTIONS, resolver
+from tests.contract.cluster.conftest import OPTIONS, resolver
 from mlgitops.adapters.clock import SystemClock
 from mlgitops.adapters.cluster.controller import ClusterController
 home = Path(sys.argv[1])
 engine = ClusterController(
-    home / "cluster", image=resolver(home / "images"), clock=SystemClock(), claims={{"store": home / "store"}},
+    home / "cluster", image=resolver(home / "images"), clock=SystemClock(), claims={"store": home / "store"},
     options=OPTIONS)
 while True:
     engine.tick()
@@ -99,8 +98,8 @@ class Engine:
 
     def serve_until(self, met: Callable[[], bool], *, then_seconds: float = 0.0) -> None:
         """Run the engine in a process of its own until something is so, then kill that process with SIGKILL."""
-        script = SERVE.format(folder=str(Path(__file__).parent))
-        process = subprocess.Popen([sys.executable, "-c", script, str(self.home)])
+        command = [sys.executable, "-c", SERVE, str(self.home)]
+        process = subprocess.Popen(command, cwd=Path(__file__).parents[3])
         try:
             until(met, 30)
             time.sleep(then_seconds)

@@ -68,10 +68,20 @@ class Place:
         return self.folder / name
 
 
+class HttpServer(ThreadingHTTPServer):
+    """Serves the repositories of a folder, or answers everything in one way."""
+
+    def __init__(self, root: Path, redirect: str, status: int) -> None:
+        super().__init__(("127.0.0.1", 0), HttpHandler)
+        self.root, self.redirect, self.status = root, redirect, status
+        self.requests: list[tuple[str, str, str | None]] = []
+
+
 class HttpHandler(BaseHTTPRequestHandler):
     """git's own http backend, behind basic authentication."""
 
     protocol_version = "HTTP/1.1"
+    server: HttpServer
 
     def log_message(self, format, *values):  # noqa: A002
         pass
@@ -130,9 +140,8 @@ class HttpHandler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def http_server(root: Path, *, redirect: str = "", status: int = 0) -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), HttpHandler)
-    server.root, server.redirect, server.status, server.requests = root, redirect, status, []
+def http_server(root: Path, *, redirect: str = "", status: int = 0) -> Iterator[HttpServer]:
+    server = HttpServer(root, redirect, status)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -187,7 +196,7 @@ class SshServer:
         return self._server.get_port()
 
     @staticmethod
-    async def _serve(process: asyncssh.SSHServerProcess) -> None:
+    async def _serve(process: "asyncssh.SSHServerProcess[bytes]") -> None:
         command, _, path = (process.command or "").partition(" ")
         if command not in {"git-upload-pack", "git-receive-pack"}:
             process.exit(127)
@@ -221,7 +230,7 @@ def ssh_server(tmp_path_factory) -> Iterator[SshServer]:
 
 
 @pytest.fixture
-def bare(tmp_path) -> Path:
+def bare(tmp_path: Path) -> Path:
     path = tmp_path / "server" / "environments.git"
     init_bare(path)
     run_git("config", "http.receivepack", "true", folder=path)
@@ -250,7 +259,9 @@ def ssh_place(bare, tmp_path, ssh_server) -> Place:
 
 @pytest.fixture(params=["path", "http", "ssh"])
 def place(request) -> Place:
-    return request.getfixturevalue(f"{request.param}_place")
+    found = request.getfixturevalue(f"{request.param}_place")
+    assert isinstance(found, Place)
+    return found
 
 
 @pytest.fixture

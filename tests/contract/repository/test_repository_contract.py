@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mlgitops.core.errors import Conflict, Denied, InvalidInput, NotFound, Unavailable
-from mlgitops.ports.repository import Change, Person
+from mlgitops.ports.repository import Change, Person, Repository
+from tests.contract.repository.conftest import Place
 
 MAIN = "refs/heads/main"
 LEDGER = "refs/heads/mlgitops/ledger"
@@ -20,12 +21,12 @@ def change(files, message="change", **values) -> Change:
 
 
 @pytest.fixture
-def repository(place):
+def repository(place: Place) -> Repository:
     return place.open()
 
 
 @pytest.fixture
-def first(repository) -> str:
+def first(repository: Repository) -> str:
     files = {"README": b"hello\n", "environments/production/a/rollout.yaml": b"number: 1\n"}
     return repository.create({MAIN: change(files, "begin")})[MAIN]
 

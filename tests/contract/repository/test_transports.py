@@ -20,7 +20,8 @@ BEGIN = Change(message="begin", files={"a": b"1"})
 
 def whole(error: BaseException) -> str:
     """Everything an error shows, its causes included."""
-    seen, text = error, ""
+    seen: BaseException | None = error
+    text = ""
     while seen is not None:
         text += f"{seen!r} {seen} {vars(seen)}"
         seen = seen.__cause__

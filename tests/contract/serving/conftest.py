@@ -1,14 +1,11 @@
 """Helpers of this suite are plain modules beside it; the engine is shared where tests do not break it."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from serving_kit import Engine
+from tests.contract.serving.serving_kit import Engine
 
 
 @pytest.fixture

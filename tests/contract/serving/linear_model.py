@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +12,15 @@ from mlgitops.adapters.serving.protocol import Arrays, TensorSpec
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.names import Digest
 
-LOADER = "linear_model:load"
-FOLDER = Path(__file__).parent
+LOADER = "tests.contract.serving.linear_model:load"
+ROOT = Path(__file__).parents[3]
+"""Where `LOADER` is found from: a process that loads with it has this on its PYTHONPATH."""
 
 
 class LinearModel:
     """Scores = x · weights + bias."""
 
-    def __init__(self, value: dict) -> None:
+    def __init__(self, value: dict[str, Any]) -> None:
         self._weights = np.asarray(value["weights"], dtype=np.float32)
         self._bias = np.asarray(value["bias"], dtype=np.float32)
         self._sleep_seconds = value.get("sleep_seconds", 0.0)

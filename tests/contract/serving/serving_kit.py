@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
-from linear_model import FOLDER, LOADER, write_model
 
 from mlgitops.adapters.loopback import Answer, call
 from mlgitops.adapters.serving.controller import ServingController
 from mlgitops.adapters.serving.embedded import EmbeddedServing
 from mlgitops.core.errors import Unavailable
 from mlgitops.core.names import Digest
-from mlgitops.ports.serving import Arm, ServingObservation
+from mlgitops.ports.serving import Arm, ServiceObservation, ServingObservation
+from tests.contract.serving.linear_model import LOADER, ROOT, write_model
 
 ONE = json.dumps({"instances": [[1.0, 2.0]]}).encode()
 Object = dict[str, Any]
@@ -68,7 +68,7 @@ class Engine:
 
     def open(self) -> None:
         self._stop.clear()
-        variables = {"PYTHONPATH": str(FOLDER)}
+        variables = {"PYTHONPATH": str(ROOT)}
         self.controller = ServingController(self.home, self.resolve, loader=LOADER, variables=variables)
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
@@ -104,6 +104,18 @@ class Engine:
 
     def observe(self, environment: str) -> ServingObservation:
         return self.serving.observe(environment, "digits")
+
+    def baseline(self, environment: str) -> ServiceObservation:
+        """Return what is observed of the baseline, which must be there."""
+        seen = self.observe(environment).baseline
+        assert seen is not None
+        return seen
+
+    def canary(self, environment: str) -> ServiceObservation:
+        """Return what is observed of the canary, which must be there."""
+        seen = self.observe(environment).canary
+        assert seen is not None
+        return seen
 
     def until_ready(self, environment: str, *arms: Arm, release: str | None = None) -> None:
         def ready() -> bool:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from serving_kit import Engine, route, service
 
 from mlgitops.core.errors import NotFound
 from mlgitops.ports.serving import Arm
+from tests.contract.serving.serving_kit import Engine, route, service
 
 A, B = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
 

@@ -4,12 +4,11 @@ import os
 import signal
 from pathlib import Path
 
-from serving_kit import Engine, route, service
-
 from mlgitops.adapters.clock import SystemClock
 from mlgitops.adapters.metrics.embedded import EmbeddedMetrics
 from mlgitops.adapters.metrics.scraper import Scraper
 from mlgitops.ports.serving import Arm
+from tests.contract.serving.serving_kit import Engine, route, service
 
 
 def test_samples_are_what_users_met_also_across_a_killed_router(engine: Engine, tmp_path: Path) -> None:

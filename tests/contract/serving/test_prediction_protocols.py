@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving_kit import Engine, service
 
 from mlgitops.adapters.loopback import Answer, call
+from tests.contract.serving.serving_kit import Engine, service
 
 Ask = Callable[..., Answer]
 

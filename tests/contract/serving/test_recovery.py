@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from linear_model import FOLDER, LOADER
-from serving_kit import Engine, service
 
 from mlgitops.adapters.serving.children import kill_recorded, start_ticks
 from mlgitops.core.errors import Conflict, Unavailable
+from tests.contract.serving.linear_model import LOADER, ROOT
+from tests.contract.serving.serving_kit import Engine, service
 
 A = "aaaaaaaaaaaa"
 
@@ -68,7 +68,7 @@ def test_a_killed_server_is_started_again(engine: Engine) -> None:
     pid = server_pid(engine)
     os.kill(pid, signal.SIGKILL)
     assert engine.send("production", ["lost"])[0][0] in (502, 503)
-    engine.until(lambda: server_pid(engine) not in (0, pid) and engine.observe("production").baseline.ready)
+    engine.until(lambda: server_pid(engine) not in (0, pid) and engine.baseline("production").ready)
     assert engine.send("production", ["back"])[0][0] == 200
     assert total(engine, "failed") == 1
 
@@ -80,9 +80,9 @@ def test_a_hanging_server_is_started_again(engine: Engine, monkeypatch: pytest.M
     serve(engine)
     pid = server_pid(engine)
     os.kill(pid, signal.SIGSTOP)
-    engine.until(lambda: not engine.observe("production").baseline.serving)
-    assert "hangs" in engine.observe("production").baseline.message
-    engine.until(lambda: engine.observe("production").baseline.ready)
+    engine.until(lambda: not engine.baseline("production").serving)
+    assert "hangs" in engine.baseline("production").message
+    engine.until(lambda: engine.baseline("production").ready)
     assert server_pid(engine) != pid
 
 
@@ -90,9 +90,8 @@ def test_what_an_engine_leaves_is_ended_with_it(tmp_path: Path, engine: Engine) 
     """Killing the engine's process ends its servers; a new engine serves again on the same address."""
     uri, digest = engine.model()
     script = f"""
-import pathlib, sys, time
-sys.path.insert(0, {str(FOLDER)!r})
-from serving_kit import Engine, service
+import pathlib, time
+from tests.contract.serving.serving_kit import Engine, service
 engine = Engine(pathlib.Path({str(tmp_path / "other")!r}))
 engine.resolve = lambda uri: pathlib.Path({str(engine.resolve(uri))!r})
 engine.apply("production", service("digits", {uri!r}, {str(digest)!r}))
@@ -102,7 +101,7 @@ print(*[child.pid for child in [*engine.controller._router.children(),
     *engine.controller._environments["production"].services["digits"].children()]], flush=True)
 time.sleep(60)
 """
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     pids = [int(pid) for pid in process.stdout.readline().split()]
     assert len(pids) == 2

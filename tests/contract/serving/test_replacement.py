@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from serving_kit import Engine, Load, route, service
 
 from mlgitops.ports.serving import Arm
+from tests.contract.serving.serving_kit import Engine, Load, route, service
 
 A, B, C = "aaaaaaaaaaaa", "bbbbbbbbbbbb", "cccccccccccc"
 
@@ -53,8 +53,8 @@ def test_the_old_revision_answers_until_the_new_one_is_ready(engine: Engine, pla
     engine.apply(place, service("digits", *engine.model(), A))
     engine.until_ready(place)
     engine.apply(place, service("digits", *engine.model(load_seconds=1.0), B))
-    engine.until(lambda: not engine.observe(place).baseline.ready)
-    seen = engine.observe(place).baseline
+    engine.until(lambda: not engine.baseline(place).ready)
+    seen = engine.baseline(place)
     assert (seen.serving, seen.release) == (True, A)
     assert "being loaded" in seen.message
     engine.until_ready(place, release=B)
@@ -67,8 +67,8 @@ def test_a_revision_that_cannot_be_served_leaves_the_old_one(engine: Engine, pla
     engine.until_ready(place)
     other, _ = engine.model(favours=2)
     engine.apply(place, service("digits", other, digest, B))
-    engine.until(lambda: "expected sha256" in engine.observe(place).baseline.message)
-    seen = engine.observe(place).baseline
+    engine.until(lambda: "expected sha256" in engine.baseline(place).message)
+    seen = engine.baseline(place)
     assert (seen.ready, seen.serving, seen.release, seen.artifact_digest) == (False, True, A, str(digest))
     assert engine.send(place, ["one"])[0][1]["X-Mlgitops-Release"] == A
 
@@ -81,8 +81,8 @@ def test_a_refused_object_leaves_the_old_one(engine: Engine, place: str) -> None
     bad = service("digits", *engine.model(), B)
     bad["spec"]["predictor"]["canaryTrafficPercent"] = 10
     engine.apply(place, bad)
-    engine.until(lambda: "canaryTrafficPercent" in engine.observe(place).baseline.message)
-    seen = engine.observe(place).baseline
+    engine.until(lambda: "canaryTrafficPercent" in engine.baseline(place).message)
+    seen = engine.baseline(place)
     assert (seen.ready, seen.serving, seen.release) == (False, True, A)
     engine.apply(place, good)
     engine.until_ready(place, release=A)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from serving_kit import Engine, Object, route, service
 
 from mlgitops.adapters.serving.embedded import EmbeddedServing
 from mlgitops.adapters.serving.routing import bucket
 from mlgitops.core.errors import Denied, NotFound, Unavailable
 from mlgitops.ports.serving import Arm
+from tests.contract.serving.serving_kit import Engine, Object, route, service
 
 A, B = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
 
@@ -88,11 +88,11 @@ def test_each_side_can_be_asked_past_the_split(pair: Pair) -> None:
 def test_a_missing_canary_with_weight_fails_its_share_and_no_more(pair: Pair) -> None:
     """Requests for a service that is not there get 500, as Gateway API says, and never the other side."""
     pair.apply(pair.baseline, route("digits", 50, 50, "10-1"))
-    pair.engine.until(lambda: "no InferenceService digits-canary" in pair.engine.observe("split").canary.message)
+    pair.engine.until(lambda: "no InferenceService digits-canary" in pair.engine.canary("split").message)
     ids = [f"r{number}" for number in range(60)]
     statuses = [status for status, _ in pair.engine.send("split", ids)]
     assert statuses == [500 if bucket(one) < 5000 else 200 for one in ids]
-    assert not pair.engine.observe("split").canary.ready
+    assert not pair.engine.canary("split").ready
 
 
 def test_a_canary_that_is_not_ready_answers_503(pair: Pair) -> None:
@@ -100,9 +100,9 @@ def test_a_canary_that_is_not_ready_answers_503(pair: Pair) -> None:
     uri, _ = pair.engine.model()
     wrong = service("digits-canary", uri, "sha256:" + "0" * 64, B)
     pair.apply(pair.baseline, route("digits", 0, 100, "11-0"))
-    pair.engine.until(lambda: "no InferenceService" in pair.engine.observe("split").canary.message)
+    pair.engine.until(lambda: "no InferenceService" in pair.engine.canary("split").message)
     pair.apply(pair.baseline, wrong, route("digits", 0, 100, "11-1"))
-    pair.engine.until(lambda: "expected sha256:000" in pair.engine.observe("split").canary.message)
+    pair.engine.until(lambda: "expected sha256:000" in pair.engine.canary("split").message)
     [(status, _)] = pair.engine.send("split", ["one"])
     assert status == 503
     with pytest.raises(Unavailable, match="sha256"):

@@ -20,7 +20,7 @@ def store(tmp_path) -> FolderStore:
 
 
 @pytest.fixture
-def source(tmp_path) -> Path:
+def source(tmp_path: Path) -> Path:
     (tmp_path / "source").mkdir()
     for number in range(20):
         (tmp_path / "source" / f"{number}.bin").write_bytes(os.urandom(1000))

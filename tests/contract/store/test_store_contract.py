@@ -35,7 +35,7 @@ def store(request, tmp_path) -> Store:
 
 
 @pytest.fixture
-def source(tmp_path) -> Path:
+def source(tmp_path: Path) -> Path:
     folder = tmp_path / "source"
     (folder / "inner").mkdir(parents=True)
     (folder / "a.txt").write_bytes(b"one")

@@ -1,6 +1,7 @@
 """Gates: what passes, what is refused, and that nothing unmeasured passes."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,7 +122,7 @@ def test_self_reported_metrics_are_marked_and_shadow_nothing():
     assert profit.passed
     assert profit.self_reported
     assert "(self-reported)" in profit.reason
-    compared = {"metrics": {}, "slices": {}}
+    compared: dict[str, Any] = {"metrics": {}, "slices": {}}
     with_champion = {**given, "champion": {"metrics": {}}, "comparison": compared}
     assert not judge(with_champion, metric="profit", maximum_loss=100).passed
 

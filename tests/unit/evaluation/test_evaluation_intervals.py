@@ -29,6 +29,7 @@ def test_bootstrap_agrees_with_scipy(which):
     def statistic(index, axis):
         return one.value(one.columns[index].sum(axis=axis - 1), count)
 
+    assert own is not None
     other = scipy.stats.bootstrap(
         (np.arange(count),), statistic, n_resamples=4000, batch=500, vectorized=True, rng=np.random.default_rng(1)
     ).confidence_interval
@@ -51,8 +52,8 @@ def test_paired_difference_covers_the_true_one():
     for _ in range(2000):
         shared, own = generator.random(200), generator.random(200)
         first, second = shared < 0.93, np.where(generator.random(200) < 0.7, shared, own) < 0.9
-        counts = (first & second, first & ~second, ~first & second, ~first & ~second)
-        found = paired_difference(*(int(one.sum()) for one in counts), 0.95)
+        both, neither = int((first & second).sum()), int((~first & ~second).sum())
+        found = paired_difference(both, int((first & ~second).sum()), int((~first & second).sum()), neither, 0.95)
         missed += not found.low <= 0.03 <= found.high
     assert missed / 2000 <= 0.07
 

@@ -226,7 +226,8 @@ anything = st.recursive(
 def test_objects_of_any_shape_are_answered(name, data):
     """Whatever stands anywhere in an object, lint answers with problems and never crashes."""
     value = load(name)
-    path, node = [], value
+    path: list[str | int] = []
+    node = value
     while isinstance(node, dict | list) and node and (not path or data.draw(st.integers(0, 9))):
         key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
         path.append(key)
