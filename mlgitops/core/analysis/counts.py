@@ -2,10 +2,12 @@
 
 import enum
 import itertools
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from mlgitops.core.errors import InvalidInput, Problem
 
@@ -76,6 +78,15 @@ class Interval:
     """Increase of the concurrent baseline's counts."""
 
 
+class Increase(NamedTuple):
+    """What came in between two readings, as `Interval`, of several counts at once: the requests, then bad ones."""
+
+    at: datetime
+    cohort: str
+    canary: tuple[int, ...]
+    baseline: tuple[int, ...]
+
+
 Measure = Callable[[Sample], ArmCounts]
 """How a metric reads a sample: which requests count, and which of them are bad."""
 
@@ -106,11 +117,9 @@ def slower_than(bound_seconds: float) -> Measure:
 
 def common_bounds(samples: Iterable[Sample]) -> tuple[float, ...]:
     """Return the bucket bounds in seconds that every sample has, ascending; empty where one has none."""
-    shared: set[float] | None = None
-    for sample in samples:
-        bounds = {bound for bound, _ in sample.latency}
-        shared = bounds if shared is None else shared & bounds
-    return tuple(sorted(shared or ()))
+    layouts = {tuple([bound for bound, _ in sample.latency]) for sample in samples}
+    shared = set.intersection(*map(set, layouts)) if layouts else set()
+    return tuple(sorted(shared))
 
 
 def intervals_of(samples: Sequence[Sample], measure: Measure) -> tuple[Interval, ...]:
@@ -127,22 +136,64 @@ def intervals_of(samples: Sequence[Sample], measure: Measure) -> tuple[Interval,
         Intervals sorted by (`at`, `cohort`), each with at least one request in each arm. What came after the last
         end waits for the next reading.
     """
+
+    def counts(sample: Sample) -> tuple[int, ...]:
+        read = measure(sample)
+        return read.total, read.bad
+
+    return tuple(
+        Interval(at=at, cohort=cohort, canary=_arm_counts(canary), baseline=_arm_counts(baseline))
+        for at, cohort, canary, baseline in _increases(samples, counts)
+    )
+
+
+def slow_increases(samples: Sequence[Sample], bounds: Sequence[float]) -> list[Increase]:
+    """Cut samples as `intervals_of` does, once for several bounds of latency.
+
+    Args:
+        samples: As for `intervals_of`.
+        bounds: Bounds in seconds that every sample with requests has; see `common_bounds`.
+
+    Returns:
+        Increases of the requests, then of the requests slower than each bound.
+    """
+    nothing = (0,) * (1 + len(bounds))
+
+    def counts(sample: Sample) -> tuple[int, ...]:
+        total = sample.total
+        if not total:
+            return nothing
+        within = dict(sample.latency)
+        return total, *[total - within[bound] for bound in bounds]
+
+    return _increases(samples, counts)
+
+
+def _increases(samples: Sequence[Sample], counts: Callable[[Sample], tuple[int, ...]]) -> list[Increase]:
     cohorts = _series(samples)
-    found = [interval for cohort in cohorts for interval in _cut(cohort, cohorts[cohort], measure)]
-    return tuple(sorted(found, key=lambda interval: (interval.at, interval.cohort)))
+    found = [increase for cohort in cohorts for increase in _cut(cohort, cohorts[cohort], counts)]
+    return sorted(found, key=operator.attrgetter("at", "cohort"))
 
 
-def _cut(cohort: str, samples: Sequence[Sample], measure: Measure) -> Iterator[Interval]:
-    nothing = ArmCounts()
-    counted = dict.fromkeys(Arm, nothing)
-    seen = dict.fromkeys(Arm, nothing)
-    for at, read in itertools.groupby(samples, key=lambda sample: sample.at):
+def _cut(cohort: str, samples: Sequence[Sample], counts: Callable[[Sample], tuple[int, ...]]) -> Iterator[Increase]:
+    """Yield the increases of one cohort; the first count decides where one ends."""
+    counted: dict[Arm, tuple[int, ...]] = {}
+    seen: dict[Arm, tuple[int, ...]] = {}
+    for at, read in itertools.groupby(samples, key=_when):
         for sample in read:
-            seen[sample.arm] = measure(sample)
-        fresh = {arm: seen[arm] - counted[arm] for arm in Arm}
-        if all(counts.total for counts in fresh.values()):
+            seen[sample.arm] = counts(sample)
+        fresh = [_grown(seen.get(arm, ()), counted.get(arm)) for arm in (Arm.CANARY, Arm.BASELINE)]
+        if all(one and one[0] for one in fresh):
             counted = dict(seen)
-            yield Interval(at=at, cohort=cohort, canary=fresh[Arm.CANARY], baseline=fresh[Arm.BASELINE])
+            yield Increase(at, cohort, *fresh)
+
+
+def _grown(now: tuple[int, ...], before: tuple[int, ...] | None) -> tuple[int, ...]:
+    return tuple(map(operator.sub, now, before)) if before else now
+
+
+def _arm_counts(counts: tuple[int, ...]) -> ArmCounts:
+    return ArmCounts(total=counts[0], bad=counts[1])
 
 
 def latest(samples: Sequence[Sample]) -> Mapping[tuple[str, Arm], Sample]:
@@ -163,13 +214,14 @@ def check_samples(samples: Sequence[Sample]) -> None:
         InvalidInput: Names every sample whose counts are no whole numbers from 0 to 2⁵³, whose parts exceed the whole,
             whose time is naive, whose buckets are out of order, or that counts less than an earlier one.
     """
-    problems = [problem for sample in samples for problem in _problems_of(sample)]
+    problems = [problem for sample in samples if not _is_sound(sample) for problem in _problems_of(sample)]
     if not problems:
         for cohort in _series(samples).values():
             for arm in Arm:
                 own = [sample for sample in cohort if sample.arm is arm]
                 for before, after in itertools.pairwise(own):
-                    problems += _problems_between(before, after)
+                    if not _has_grown(before, after):
+                        problems += _problems_between(before, after)
     if problems:
         raise InvalidInput(problems)
 
@@ -187,6 +239,35 @@ def _series(samples: Sequence[Sample]) -> Mapping[str, Sequence[Sample]]:
 
 def _place(sample: Sample) -> str:
     return f"samples.{sample.cohort}.{sample.arm}"
+
+
+def _is_sound(sample: Sample) -> bool:
+    """Say quickly that a sample is surely right by itself; one that is not is looked at closely."""
+    bounds, counts = zip(*sample.latency, strict=True) if sample.latency else ((), ())
+    numbers = (sample.total, sample.failed, sample.labelled, sample.incorrect, *counts)
+    if sample.at.tzinfo is not UTC or {*map(type, numbers)} != {int}:
+        return False
+    rising = (0, *counts, sample.total, LARGEST_COUNT)
+    return (
+        all(map(operator.le, rising, rising[1:]))
+        and all(map(operator.lt, bounds, bounds[1:]))
+        and 0 <= sample.failed <= sample.total
+        and 0 <= sample.incorrect <= sample.labelled <= sample.total
+    )
+
+
+def _has_grown(before: Sample, after: Sample) -> bool:
+    """Say quickly that no counter fell between two samples; where it is not sure, they are looked at closely."""
+    failed, incorrect = after.failed - before.failed, after.incorrect - before.incorrect
+    total = after.total - before.total
+    if not (0 <= failed <= total and 0 <= incorrect <= after.labelled - before.labelled):
+        return False
+    if len(before.latency) != len(after.latency):
+        return False
+    return all(
+        low == high and 0 <= now - old <= total
+        for (low, old), (high, now) in zip(before.latency, after.latency, strict=True)
+    )
 
 
 def _problems_of(sample: Sample) -> Iterator[Problem]:

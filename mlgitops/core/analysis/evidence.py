@@ -12,7 +12,8 @@ Malek, *Anytime-valid inference for multinomial count data*, NeurIPS 2022 (margi
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,6 +26,26 @@ Judged = tuple[Interval, ArmCounts]
 """An interval, and what the baseline did strictly before it, history included."""
 Bet = Callable[[Interval, ArmCounts], float]
 """ln of what one bet makes of a stake of 1 in one interval, given the baseline before it."""
+Gains = Callable[[Interval, ArmCounts], Sequence[float]]
+"""The same of several bets at once, which share most of their arithmetic."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bets:
+    """Bets that are placed side by side; iterating gives (weight, bet) of each."""
+
+    weights: tuple[float, ...]
+    """Share of the stake that each gets; together 1."""
+    gains: Gains
+    """What they make of an interval, in the order of the weights."""
+
+    def __iter__(self) -> Iterator[tuple[float, Bet]]:
+        """Yield each weight with its bet alone."""
+        for place, weight in enumerate(self.weights):
+            yield weight, functools.partial(self._gain, place)
+
+    def _gain(self, place: int, interval: Interval, before: ArmCounts) -> float:
+        return self.gains(interval, before)[place]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,31 +175,25 @@ def log_evidence_within(
     return last(path_of(with_before(intervals, history), within_bets(margin), dispersion=dispersion))
 
 
-def worse_bets(odds_ratios: Mixture, *, margin: float = 1.0) -> list[tuple[float, Bet]]:
+def worse_bets(odds_ratios: Mixture, *, margin: float = 1.0) -> Bets:
     """Return weighted bets against "the canary's odds are at most `margin` times its baseline's"."""
     if not 1 <= margin < math.inf:
         raise InvalidInput(f"the margin is {margin}, not an odds ratio of at least 1")
-    form: Callable[..., float] = _block if margin == 1 else functools.partial(_conditional, margin=margin)
-    return [
-        (weight, functools.partial(form, ratio=ratio))
-        for ratio, weight in zip(odds_ratios.odds_ratios, odds_ratios.weights, strict=True)
-    ]
+    form = _block if margin == 1 else _conditional
+    return Bets(weights=odds_ratios.weights, gains=form(odds_ratios.odds_ratios, margin))
 
 
-def within_bets(margin: float) -> list[tuple[float, Bet]]:
+def within_bets(margin: float) -> Bets:
     """Return weighted bets against "the canary's odds are at least `margin` times its baseline's".
 
     Most is bet on a canary that equals its baseline, the rest on one half-way to the margin and on a better one.
     """
     if not 1 < margin < math.inf:
         raise InvalidInput(f"the margin to rule out is {margin}, not an odds ratio of more than 1")
-    return [
-        (weight, functools.partial(_reversed, margin=margin, exponent=exponent))
-        for weight, exponent in ((0.6, 1.0), (0.2, 0.5), (0.2, 1.5))
-    ]
+    return Bets(weights=(0.6, 0.2, 0.2), gains=_reversed((1.0, 0.5, 1.5), margin))
 
 
-def _block(interval: Interval, before: ArmCounts, *, ratio: float) -> float:
+def _block(ratios: Sequence[float], _: float) -> Gains:
     """Bet in a block of both arms that the canary's odds are `ratio` times the baseline's.
 
     With n requests, x of them bad, in arms c and b: θ_b is Jeffreys' estimate from before the interval, θ_c the rate
@@ -187,47 +202,70 @@ def _block(interval: Interval, before: ArmCounts, *, ratio: float) -> float:
     guess that can cost more than the whole interval is worth, and the conditional bet, which needs none, takes its
     place; the two are the same in the limit of rare events. The choice looks at numbers of requests only.
     """
-    if before.total < interval.baseline.total:
-        return _conditional(interval, before, ratio=ratio, margin=1.0)
-    canary, baseline = interval.canary, interval.baseline
-    total = canary.total + baseline.total
-    if not canary.total or not baseline.total:
-        return 0.0
-    rate = (before.bad + 0.5) / (before.total + 1)
-    good = (before.total - before.bad + 0.5) / (before.total + 1)
-    gap = rate * good * (ratio - 1) / (good + ratio * rate)  # θ_c − θ_b, formed without cancellation
-    above, below = gap * (baseline.total / total), gap * (canary.total / total)
-    middle, middle_good = rate + below, good - below
-    return math.fsum(
-        (
-            canary.bad * math.log1p(above / middle),
-            (canary.total - canary.bad) * math.log1p(-above / middle_good),
-            baseline.bad * math.log1p(-below / middle),
-            (baseline.total - baseline.bad) * math.log1p(below / middle_good),
-        )
-    )
+    unknown = _conditional(ratios, 1.0)
+    above_one = [(ratio, ratio - 1) for ratio in ratios]
+    log1p, fsum = math.log1p, math.fsum
+
+    def gains(interval: Interval, before: ArmCounts) -> Sequence[float]:
+        canary, baseline = interval.canary, interval.baseline
+        of_canary, of_baseline = canary.total, baseline.total
+        if before.total < of_baseline or not of_canary or not of_baseline:
+            return unknown(interval, before)
+        bad_c, bad_b = canary.bad, baseline.bad
+        good_c, good_b = of_canary - bad_c, of_baseline - bad_b
+        share_c, share_b = of_canary / (of_canary + of_baseline), of_baseline / (of_canary + of_baseline)
+        rate = (before.bad + 0.5) / (before.total + 1)
+        good = (before.total - before.bad + 0.5) / (before.total + 1)
+        found = []
+        for ratio, more in above_one:
+            gap = rate * good * more / (good + ratio * rate)  # θ_c − θ_b, formed without cancellation
+            above, below = gap * share_b, gap * share_c
+            middle, middle_good = rate + below, good - below
+            terms = [good_c * log1p(-above / middle_good), good_b * log1p(below / middle_good)]
+            if bad_c:
+                terms.append(bad_c * log1p(above / middle))
+            if bad_b:
+                terms.append(bad_b * log1p(-below / middle))
+            found.append(fsum(terms))
+        return found
+
+    return gains
 
 
-def _conditional(interval: Interval, _: ArmCounts, *, ratio: float, margin: float) -> float:
+def _conditional(ratios: Sequence[float], margin: float) -> Gains:
     """Bet, given how many were bad in all, that the canary's rate is `ratio` times `margin` times the baseline's.
 
     For rates p_c ≤ margin·p_b the mean is at most exp(p_b·(c(n_c·m·r + n_b) − n_c·m − n_b)) = 1, with c the factor per
     bad outcome: exact for two binomials, not only for rare events.
     """
-    canary, baseline = interval.canary, interval.baseline
-    weighted = canary.total * margin
-    if not canary.total or not baseline.total:
+
+    def gains(interval: Interval, _: ArmCounts) -> list[float]:
+        return [_given_bad(interval.canary, interval.baseline, ratio, margin) for ratio in ratios]
+
+    return gains
+
+
+def _given_bad(canary: ArmCounts, baseline: ArmCounts, ratio: float, margin: float) -> float:
+    bad = canary.bad + baseline.bad
+    if not bad or not canary.total or not baseline.total:
         return 0.0
+    weighted = canary.total * margin
     factor = -math.log1p(weighted * (ratio - 1) / (weighted + baseline.total))
-    return canary.bad * math.log(ratio) + (canary.bad + baseline.bad) * factor
+    return canary.bad * math.log(ratio) + bad * factor
 
 
-def _reversed(interval: Interval, before: ArmCounts, *, margin: float, exponent: float) -> float:
+def _reversed(exponents: Sequence[float], margin: float) -> Gains:
     """Bet that the baseline's rate is more than 1/`margin` of the canary's; arms exchanged."""
-    highest = wilson(before.bad, before.total, z=3.0)[1]
-    rates = margin / (1 + (margin - 1) * highest)  # the smallest ratio of rates that the margin allows
-    exchanged = Interval(at=interval.at, cohort=interval.cohort, canary=interval.baseline, baseline=interval.canary)
-    return _conditional(exchanged, before, ratio=rates**exponent, margin=1 / rates)
+
+    def gains(interval: Interval, before: ArmCounts) -> list[float]:
+        canary, baseline = interval.canary, interval.baseline
+        if not canary.bad and not baseline.bad:
+            return [0.0] * len(exponents)
+        highest = wilson(before.bad, before.total, z=3.0)[1]
+        rates = margin / (1 + (margin - 1) * highest)  # the smallest ratio of rates that the margin allows
+        return [_given_bad(baseline, canary, rates**exponent, 1 / rates) for exponent in exponents]
+
+    return gains
 
 
 def wilson(bad: float, total: float, *, z: float) -> tuple[float, float]:
@@ -267,7 +305,7 @@ def with_before(intervals: Sequence[Interval], history: ArmCounts) -> list[Judge
     return judged
 
 
-def path_of(judged: Sequence[Judged], bets: Sequence[tuple[float, Bet]], *, dispersion: float) -> Path:
+def path_of(judged: Sequence[Judged], bets: Bets, *, dispersion: float) -> Path:
     """Return ln E after each moment at which something became known.
 
     Args:
@@ -281,18 +319,45 @@ def path_of(judged: Sequence[Judged], bets: Sequence[tuple[float, Bet]], *, disp
     Raises:
         InvalidInput: The dispersion is below 1 or not finite.
     """
+    (path,) = paths_of(judged, bets, [lambda _: True], dispersion=dispersion)
+    return path
+
+
+def paths_of(
+    judged: Sequence[Judged], bets: Bets, parts: Sequence[Callable[[Interval], bool]], *, dispersion: float
+) -> list[Path]:
+    """Return a path as of `path_of` for each part of the intervals, over the moments of all; bets are taken once.
+
+    Args:
+        judged: As for `path_of`.
+        bets: As for `path_of`.
+        parts: Say of an interval whether it belongs; without looking at its outcomes.
+        dispersion: As for `path_of`.
+
+    Raises:
+        InvalidInput: As for `path_of`.
+    """
     if not 1 <= dispersion < math.inf:
         raise InvalidInput(f"the dispersion is {dispersion}, not a finite number of at least 1")
-    sums = [0.0] * len(bets)
-    starts = [math.log(weight) for weight, _ in bets]
-    path: Path = []
+    starts = [math.log(weight) for weight in bets.weights]
+    sums = [[0.0] * len(starts) for _ in parts]
+    values = [log_sum_exp(starts)] * len(parts)
+    paths: list[Path] = [[] for _ in parts]
     for at, group in itertools.groupby(judged, key=lambda pair: pair[0].at):
+        changed = set()
         for interval, before in group:
-            sums = [gained + bet(interval, before) for gained, (_, bet) in zip(sums, bets, strict=True)]
-        path.append(
-            (at, log_sum_exp([start + gained / dispersion for start, gained in zip(starts, sums, strict=True)]))
-        )
-    return path
+            gains = bets.gains(interval, before)
+            if any(gains):
+                for place, belongs in enumerate(parts):
+                    if belongs(interval):
+                        sums[place] = list(map(operator.add, sums[place], gains))
+                        changed.add(place)
+        for place in changed:
+            logs = [start + gained / dispersion for start, gained in zip(starts, sums[place], strict=True)]
+            values[place] = log_sum_exp(logs)
+        for path, value in zip(paths, values, strict=True):
+            path.append((at, value))
+    return paths
 
 
 def average(paths: Sequence[Path]) -> Path:
@@ -304,12 +369,12 @@ def average(paths: Sequence[Path]) -> Path:
 def log_sum_exp(logs: Sequence[float]) -> float:
     """Return ln Σ exp(log) without overflow."""
     highest = max(logs)
-    return highest + math.log(math.fsum(math.exp(log - highest) for log in logs))
+    return highest + math.log(math.fsum([math.exp(log - highest) for log in logs]))
 
 
 def highest(path: Path) -> float:
     """Return the highest ln E of a path; 0, where every path starts, when it never rose above."""
-    return max([0.0, *(value for _, value in path)])
+    return max([0.0, *[value for _, value in path]])
 
 
 def last(path: Path) -> float:

@@ -1,7 +1,9 @@
 """What each kind of metric makes of the samples: counts to show, evidence to decide on."""
 
+import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +11,7 @@ from mlgitops.core.analysis import evidence
 from mlgitops.core.analysis.counts import (
     Arm,
     ArmCounts,
+    Increase,
     Interval,
     Measure,
     Sample,
@@ -17,8 +20,8 @@ from mlgitops.core.analysis.counts import (
     intervals_of,
     labels_of,
     latest,
+    slow_increases,
     slower_than,
-    totals,
 )
 from mlgitops.core.configuration import MetricRule
 
@@ -28,6 +31,10 @@ SLOW_SHARE: Final = 0.01
 """Latency is judged around the bound that this share of the baseline's requests exceeds: its p99."""
 BOUNDS: Final = 3
 """Bucket bounds that latency is judged at; their e-values are averaged."""
+
+
+Newest = Mapping[tuple[str, Arm], Sample]
+"""The newest sample of each (cohort, arm)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +71,11 @@ def read(samples: Sequence[Sample], rule: MetricRule, *, dispersion: float, hist
     if rule.kind == "latency":
         return _read_latency(samples, rule, dispersion, history)
     measure = errors_of if rule.kind == "errors" else labels_of
-    before = totals(history, measure, Arm.BASELINE)
+    before, now = _of_baseline(latest(history), measure), latest(samples)
     judged = evidence.with_before(intervals_of(samples, measure), before)
     worse, within = _paths(judged, rule, dispersion)
-    known = before + totals(samples, measure, Arm.BASELINE)
-    return Reading(strata=_strata(samples, measure), known=known, worse=worse, within=within, processes=1)
+    known = before + _of_baseline(now, measure)
+    return Reading(strata=_strata(now, measure), known=known, worse=worse, within=within, processes=1)
 
 
 def evidence_path(
@@ -84,47 +91,45 @@ def _paths(judged: Sequence[evidence.Judged], rule: MetricRule, dispersion: floa
     return worse, evidence.path_of(judged, evidence.within_bets(rule.effect), dispersion=dispersion)
 
 
-def _from_each_step(
-    judged: Sequence[evidence.Judged], bets: Sequence[tuple[float, evidence.Bet]], dispersion: float
-) -> evidence.Path:
+def _from_each_step(judged: Sequence[evidence.Judged], bets: evidence.Bets, dispersion: float) -> evidence.Path:
     """Return the evidence of bets of which most begin with the rollout and some anew with each later step.
 
     A canary that fails only under more traffic would otherwise have to make up for all the evidence that its quiet
     first steps gave it. A bet that has not begun counts 1, so the weighted sum starts at 1 and is an e-process like
     each of its parts.
     """
-    steps = sorted({_step(interval) for interval, _ in judged if interval.canary.total})
-    paths, weights = [evidence.path_of(judged, bets, dispersion=dispersion)], [FROM_THE_START]
-    left = 1 - FROM_THE_START
+    step_of = {cohort: _step(cohort) for cohort in {interval.cohort for interval, _ in judged}}
+    steps = sorted({step_of[interval.cohort] for interval, _ in judged if interval.canary.total})
+    parts: list[Callable[[Interval], bool]] = [lambda _: True]
+    weights, left = [FROM_THE_START], 1 - FROM_THE_START
     for step in steps[1:]:
-        later = [pair if _step(pair[0]) >= step else _silent(pair) for pair in judged]
-        paths.append(evidence.path_of(later, bets, dispersion=dispersion))
+        cohorts = frozenset(cohort for cohort, number in step_of.items() if number >= step)
+        parts.append(lambda interval, cohorts=cohorts: interval.cohort in cohorts)  # type: ignore[misc]
         left /= 2
         weights.append(left)
-    logs = [math.log(weight) for weight in weights]
+    logs, rest = [math.log(weight) for weight in weights], math.log(left)
+    paths = evidence.paths_of(judged, bets, parts, dispersion=dispersion)
     return [
         (
             points[0][0],
-            evidence.log_sum_exp(
-                [math.log(left), *(log + value for log, (_, value) in zip(logs, points, strict=True))]
-            ),
+            evidence.log_sum_exp([rest, *[log + value for log, (_, value) in zip(logs, points, strict=True)]]),
         )
         for points in zip(*paths, strict=True)
     ]
 
 
-def _step(interval: Interval) -> int:
+def _step(cohort: str) -> int:
     """Return the number of a cohort's step, `<rollout>-<step>`; 0 for a cohort that has none."""
-    number = interval.cohort.rpartition("-")[2]
+    number = cohort.rpartition("-")[2]
     return int(number) if number.isdigit() else 0
 
 
-def _strata(samples: Sequence[Sample], measure: Measure) -> dict[str, tuple[ArmCounts, ArmCounts]]:
-    newest = {key: measure(sample) for key, sample in latest(samples).items()}
+def _strata(newest: Newest, measure: Measure) -> dict[str, tuple[ArmCounts, ArmCounts]]:
+    counts = {key: measure(sample) for key, sample in newest.items()}
     nothing = ArmCounts()
     return {
-        cohort: (newest.get((cohort, Arm.CANARY), nothing), newest.get((cohort, Arm.BASELINE), nothing))
-        for cohort in sorted({cohort for cohort, _ in newest})
+        cohort: (counts.get((cohort, Arm.CANARY), nothing), counts.get((cohort, Arm.BASELINE), nothing))
+        for cohort in sorted({cohort for cohort, _ in counts})
     }
 
 
@@ -132,22 +137,17 @@ def _read_latency(samples: Sequence[Sample], rule: MetricRule, dispersion: float
     bounds = common_bounds(sample for sample in samples if sample.total)
     if not bounds:
         missing = "the samples have no latency bucket in common" if any(sample.total for sample in samples) else ""
-        strata = _strata(samples, errors_of) if not missing else {}
+        strata = _strata(latest(samples), errors_of) if not missing else {}
         return Reading(strata=strata, known=ArmCounts(), worse=[], within=[], processes=BOUNDS, missing=missing)
     earlier = [sample for sample in history if set(bounds) <= {bound for bound, _ in sample.latency}]
-    at_bounds = []
-    for bound in bounds:
-        before = totals(earlier, slower_than(bound), Arm.BASELINE)
-        at_bounds.append(evidence.with_before(intervals_of(samples, slower_than(bound)), before))
-    pairs = [_paths(judged, rule, dispersion) for judged in _around_p99(at_bounds)]
-    known = [
-        totals(earlier, slower_than(bound), Arm.BASELINE) + totals(samples, slower_than(bound), Arm.BASELINE)
-        for bound in bounds
-    ]
-    chosen = _window(known)
+    before, now = latest(earlier), latest(samples)
+    history_at = [_of_baseline(before, slower_than(bound)) for bound in bounds]
+    pairs = [_paths(judged, rule, dispersion) for judged in _around_p99(slow_increases(samples, bounds), history_at)]
+    known = [past + _of_baseline(now, slower_than(bound)) for past, bound in zip(history_at, bounds, strict=True)]
+    chosen = _window(known[0].total, [counts.bad for counts in known])
     middle = (chosen.start + chosen.stop) // 2
     return Reading(
-        strata=_strata(samples, slower_than(bounds[middle])),
+        strata=_strata(now, slower_than(bounds[middle])),
         known=known[middle],
         worse=evidence.average([worse for worse, _ in pairs]),
         within=evidence.average([within for _, within in pairs]),
@@ -157,30 +157,50 @@ def _read_latency(samples: Sequence[Sample], rule: MetricRule, dispersion: float
     )
 
 
-def _around_p99(at_bounds: Sequence[Sequence[evidence.Judged]]) -> list[list[evidence.Judged]]:
+def _around_p99(increases: Sequence[Increase], history: Sequence[ArmCounts]) -> list[list[evidence.Judged]]:
     """Give each of the judged bounds its intervals; which bucket it is, is settled anew before every interval.
 
     The choice looks at the baseline strictly before the interval, so it is part of the bet. An interval before which
-    nothing is known only teaches.
+    nothing is known only teaches. Only what is chosen is made into intervals: there are many buckets.
     """
-    chosen: list[list[evidence.Judged]] = [[] for _ in range(min(BOUNDS, len(at_bounds)))]
-    for choices in zip(*at_bounds, strict=True):
-        befores = [before for _, before in choices]
-        window = _window(befores) if befores[0].total else None
-        for place, judged in enumerate(chosen):
-            judged.append(_silent(choices[0]) if window is None else choices[window.start + place])
+    chosen: list[list[evidence.Judged]] = [[] for _ in range(min(BOUNDS, len(history)))]
+    before = [history[0].total, *[counts.bad for counts in history]]
+    for _, group in itertools.groupby(increases, key=operator.attrgetter("at")):
+        together = list(group)
+        total, slower = before[0], before[1:]
+        window = _window(total, slower) if total else range(len(chosen))
+        known = [ArmCounts(total=total, bad=slower[bound]) for bound in window]
+        for increase in together:
+            for judged, bound, past in zip(chosen, window, known, strict=True):
+                interval = _at_bound(increase, bound) if total else _silent(increase)
+                judged.append((interval, past))
+            before = list(map(operator.add, before, increase.baseline))
     return chosen
 
 
-def _silent(judged: evidence.Judged) -> evidence.Judged:
-    interval, before = judged
-    return Interval(at=interval.at, cohort=interval.cohort, canary=ArmCounts(), baseline=ArmCounts()), before
+def _at_bound(increase: Increase, bound: int) -> Interval:
+    at, cohort, canary, baseline = increase
+    return Interval(
+        at=at,
+        cohort=cohort,
+        canary=ArmCounts(total=canary[0], bad=canary[1 + bound]),
+        baseline=ArmCounts(total=baseline[0], bad=baseline[1 + bound]),
+    )
 
 
-def _window(known: Sequence[ArmCounts]) -> range:
-    """Return which bounds, ascending, lie around the p99 of counts of slower requests at each of them."""
-    beyond = (place for place, counts in enumerate(known) if counts.bad <= SLOW_SHARE * counts.total)
-    p99 = next(beyond, len(known) - 1)
-    size = min(BOUNDS, len(known))
-    start = min(max(p99 - 1, 0), len(known) - size)
+def _silent(increase: Increase) -> Interval:
+    return Interval(at=increase.at, cohort=increase.cohort, canary=ArmCounts(), baseline=ArmCounts())
+
+
+def _of_baseline(newest: Newest, measure: Measure) -> ArmCounts:
+    """Return the baseline's counts over all cohorts."""
+    return sum((measure(sample) for (_, arm), sample in newest.items() if arm is Arm.BASELINE), ArmCounts())
+
+
+def _window(total: int, slower: Sequence[int]) -> range:
+    """Return which bounds, ascending, lie around the p99, given how many of `total` were slower than each."""
+    beyond = (place for place, bad in enumerate(slower) if bad <= SLOW_SHARE * total)
+    p99 = next(beyond, len(slower) - 1)
+    size = min(BOUNDS, len(slower))
+    start = min(max(p99 - 1, 0), len(slower) - size)
     return range(start, start + size)

@@ -334,7 +334,9 @@ def _needs(reading: Reading, rule: MetricRule, context: _Context) -> _Needs | No
     Evidence adds up over the steps, and so does what was planned for it: each step brings the share that its requests
     are of the number planned at its split.
     """
-    whole = {cohort: _planned(reading, rule.effect, rule.margin, split, context) for cohort, split in reading.strata.items()}
+    whole = {
+        cohort: _planned(reading, rule.effect, rule.margin, split, context) for cohort, split in reading.strata.items()
+    }
     of_step = whole.get(context.cohort)
     if of_step is None:
         return None

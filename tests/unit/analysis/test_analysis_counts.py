@@ -17,6 +17,7 @@ from mlgitops.core.analysis.counts import (
     errors_of,
     intervals_of,
     labels_of,
+    slow_increases,
     slower_than,
     totals,
 )
@@ -152,3 +153,30 @@ def test_every_impossible_count_is_told_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         check_samples([canary(1, 5, 6), baseline(1, -1)])
     assert len(caught.value.problems) == 2
+
+
+def test_increases_at_several_bounds_are_the_intervals_of_each() -> None:
+    """Cutting samples once for all bounds of latency gives the counts that each bound alone has."""
+    dice = random.Random(3)
+    counts, samples = {arm: [0, 0, 0] for arm in Arm}, []
+    for minute in range(40):
+        for arm in Arm:
+            for _ in range(dice.randrange(4)):
+                slow = dice.random()
+                counts[arm] = [counts[arm][0] + 1, counts[arm][1] + (slow < 0.5), counts[arm][2] + (slow < 0.9)]
+            total, half, most = counts[arm]
+            if dice.random() < 0.8:
+                samples.append(sample(minute, arm, total, latency=((0.1, half), (0.5, most)) if total else ()))
+    increases = slow_increases(samples, (0.1, 0.5))
+    assert len(increases) > 10
+    for place, bound in enumerate((0.1, 0.5), start=1):
+        alone = [(one.at, one.canary, one.baseline) for one in intervals_of(samples, slower_than(bound))]
+        together = [
+            (
+                one.at,
+                ArmCounts(total=one.canary[0], bad=one.canary[place]),
+                ArmCounts(total=one.baseline[0], bad=one.baseline[place]),
+            )
+            for one in increases
+        ]
+        assert together == alone
