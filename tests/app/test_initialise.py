@@ -53,7 +53,7 @@ def questions(folder: Path, **options) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_a_clear_repository_needs_no_questions(repository):
+def test_a_clear_repository_needs_no_questions(repository: Path) -> None:
     """What is unambiguous is found: script, what it imports, data, evaluation set, task, versions."""
     files = start(repository)
     assert set(files) == {"mlgitops.yaml", "requirements.txt"}
@@ -72,35 +72,35 @@ def test_a_clear_repository_needs_no_questions(repository):
     assert locked == ["keras==3.15.1", "numpy==2.4.6", "pandas==3.0.0", "tensorflow-cpu==2.21.0"]
 
 
-def test_a_dry_run_writes_nothing(repository):
+def test_a_dry_run_writes_nothing(repository: Path) -> None:
     """What would be written is told, and the folder stays as it is."""
     before = sorted(repository.rglob("*"))
     assert set(start(repository, dry_run=True)) == {"mlgitops.yaml", "requirements.txt"}
     assert sorted(repository.rglob("*")) == before
 
 
-def test_a_configuration_is_never_overwritten(repository):
+def test_a_configuration_is_never_overwritten(repository: Path) -> None:
     """A second run changes nothing and says that the file is there."""
     (repository / "mlgitops.yaml").write_text("mine")
     assert "is there already" in questions(repository)[0]
     assert (repository / "mlgitops.yaml").read_text() == "mine"
 
 
-def test_a_link_is_not_written_through(repository, tmp_path):
+def test_a_link_is_not_written_through(repository: Path, tmp_path: Path) -> None:
     """A dangling link in place of the file is no way to write elsewhere."""
     (repository / "mlgitops.yaml").symlink_to(tmp_path / "elsewhere")
     questions(repository)
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_lock_that_is_there_is_kept(repository):
+def test_a_lock_that_is_there_is_kept(repository: Path) -> None:
     """A person's requirements are used as they are."""
     (repository / "requirements.txt").write_text("numpy==1\n")
     assert set(start(repository)) == {"mlgitops.yaml"}
     assert (repository / "requirements.txt").read_text() == "numpy==1\n"
 
 
-def test_a_file_that_appears_meanwhile_is_kept(repository, monkeypatch):
+def test_a_file_that_appears_meanwhile_is_kept(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file written by somebody else in between survives, and nothing of ours stays."""
     original = module.discover  # type: ignore[attr-defined]  # where this module looks it up
 
@@ -116,7 +116,7 @@ def test_a_file_that_appears_meanwhile_is_kept(repository, monkeypatch):
     assert not (repository / "mlgitops.yaml").exists()
 
 
-def test_several_scripts_are_a_question(repository):
+def test_several_scripts_are_a_question(repository: Path) -> None:
     """Two scripts that could train are both named, with the option that decides."""
     (repository / "train.py").rename(repository / "first.py")
     (repository / "second.py").write_text("")
@@ -127,20 +127,20 @@ def test_several_scripts_are_a_question(repository):
     assert load_model(start(repository, script="second.py")["mlgitops.yaml"], "m").training.command[-1] == "second.py"
 
 
-def test_all_questions_at_once(tmp_path):
+def test_all_questions_at_once(tmp_path: Path) -> None:
     """An empty folder is told everything that it lacks."""
     asked = questions(tmp_path, name="1")
     assert len(asked) == 3
     assert "model name" in asked[0]
 
 
-def test_several_evaluation_sets_are_a_question(repository):
+def test_several_evaluation_sets_are_a_question(repository: Path) -> None:
     """Which set judges a model is never guessed."""
     arrays(repository / "data" / "test.npz", x="<f4", y="<i8")
     assert "which of these is the evaluation set" in questions(repository)[0]
 
 
-def test_several_data_files_are_a_question(repository):
+def test_several_data_files_are_a_question(repository: Path) -> None:
     """Which data trains a model is never guessed where an evaluation set lies among them."""
     arrays(repository / "data" / "more.npz", x="<f4", y="<i8")
     assert "which of these is trained on" in questions(repository)[0]
@@ -148,7 +148,7 @@ def test_several_data_files_are_a_question(repository):
     assert [one.path for one in configuration.data] == ["data/train.npz"]
 
 
-def test_a_folder_of_data_is_one_input(repository):
+def test_a_folder_of_data_is_one_input(repository: Path) -> None:
     """Several files in a folder of their own are meant together."""
     for number in range(3):
         (repository / "data" / "train" / f"{number}.tfrecord").parent.mkdir(exist_ok=True)
@@ -157,7 +157,7 @@ def test_a_folder_of_data_is_one_input(repository):
     assert [one.path for one in load_model(start(repository)["mlgitops.yaml"], "m").data] == ["data/train"]
 
 
-def test_labels_that_are_fractions_mean_regression(repository):
+def test_labels_that_are_fractions_mean_regression(repository: Path) -> None:
     """The task follows from the labels' type, under whatever of the usual names they are kept."""
     arrays(repository / "data" / "evaluation.npz", features="<f4", target="<f8")
     evaluation = load_model(start(repository)["mlgitops.yaml"], "m").evaluation
@@ -166,19 +166,19 @@ def test_labels_that_are_fractions_mean_regression(repository):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip"])
-def test_spoilt_evaluation_sets_are_refused(repository, content):
+def test_spoilt_evaluation_sets_are_refused(repository: Path, content: bytes) -> None:
     """A file that is no .npz is named, without a traceback."""
     (repository / "data" / "evaluation.npz").write_bytes(content)
     assert "is no .npz file" in questions(repository)[0]
 
 
-def test_unclear_arrays_are_refused(repository):
+def test_unclear_arrays_are_refused(repository: Path) -> None:
     """Arrays under names that say nothing are a question."""
     arrays(repository / "data" / "evaluation.npz", a="<f4", b="<i8")
     assert "a, b" in questions(repository)[0]
 
 
-def test_a_notebook_trains(repository):
+def test_a_notebook_trains(repository: Path) -> None:
     """A notebook is accepted where there is no script, and follows the same rules as at the build."""
     (repository / "train.py").unlink()
     (repository / "layers.py").unlink()
@@ -190,20 +190,20 @@ def test_a_notebook_trains(repository):
     assert "train.ipynb" in configuration.inputs
 
 
-def test_a_notebook_that_cannot_be_converted_is_told_now(repository):
+def test_a_notebook_that_cannot_be_converted_is_told_now(repository: Path) -> None:
     """Magic lines are found at `init`, not at the first push."""
     cell = {"cell_type": "code", "metadata": {}, "source": "!pip install x"}
     (repository / "n.ipynb").write_text(json.dumps({"nbformat": 4, "metadata": {}, "cells": [cell]}))
     assert "cell 1, line 1" in questions(repository, notebook="n.ipynb")[0]
 
 
-def test_what_cannot_be_locked_is_told(repository):
+def test_what_cannot_be_locked_is_told(repository: Path) -> None:
     """A module that is not installed here has no version to lock."""
     (repository / "train.py").write_text("import absent_module\n")
     assert "absent_module" in questions(repository)[0]
 
 
-def test_tests_that_are_there_are_run(repository):
+def test_tests_that_are_there_are_run(repository: Path) -> None:
     """A folder of tests becomes the test command, by the runner that is installed."""
     (repository / "tests").mkdir()
     (repository / "tests" / "test_data.py").write_text("")
@@ -222,18 +222,18 @@ def test_tests_that_are_there_are_run(repository):
 
 
 @pytest.mark.parametrize("path", ["../x.py", "/etc/passwd", "absent.py", ".", "a/../train.py"])
-def test_hostile_options_are_refused(repository, path):
+def test_hostile_options_are_refused(repository: Path, path: str) -> None:
     """An option cannot name a file outside the repository."""
     assert questions(repository, script=path)
 
 
-def test_script_and_notebook_exclude_each_other(repository):
+def test_script_and_notebook_exclude_each_other(repository: Path) -> None:
     """One thing trains."""
     (repository / "n.ipynb").write_text("{}")
     assert "exclude" in questions(repository, script="train.py", notebook="n.ipynb")[0]
 
 
-def test_odd_file_names_survive_yaml(repository):
+def test_odd_file_names_survive_yaml(repository: Path) -> None:
     """A file name that YAML would read as something else is quoted."""
     (repository / "data" / "train.npz").rename(repository / "data" / "train: #1's.npz")
     (repository / "train.py").rename(repository / "1e3.py")
@@ -242,19 +242,19 @@ def test_odd_file_names_survive_yaml(repository):
     assert configuration.training.command == ("python", "1e3.py")
 
 
-def test_a_script_that_is_no_python_is_told_with_its_line(repository):
+def test_a_script_that_is_no_python_is_told_with_its_line(repository: Path) -> None:
     """A syntax error is found at `init`."""
     (repository / "train.py").write_text("x = 1\ny = = 2\n")
     assert questions(repository)[0].startswith("train.py:2")
 
 
-def test_a_folder_is_needed(tmp_path):
+def test_a_folder_is_needed(tmp_path: Path) -> None:
     """A place that does not exist is told as such."""
     with pytest.raises(NotFound):
         start(tmp_path / "absent")
 
 
-def test_the_environment_template_is_valid():
+def test_the_environment_template_is_valid() -> None:
     """The first commit of an environment repository holds a production environment with a standard plan."""
     files = initialise_environment()
     assert {"environments.yaml", "README.md"} <= files.keys()

@@ -68,7 +68,7 @@ def _attacked(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="package")
-def stages(tmp_path_factory) -> Stages:
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
     folder = tmp_path_factory.mktemp("stages")
     names, calm, busy = _built(folder / "life")
     hostile = _attacked(folder / "attack")
@@ -129,7 +129,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path, capsys, stages, monkeypatch) -> Callable[[str], Desk]:
+def desk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Desk]:
     """Return what opens a stage: its copy is the environment repository of every command typed afterwards."""
     monkeypatch.chdir(tmp_path)
 

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from mlgitops.core.errors import InvalidInput
 from mlgitops.core.schemas import schema
 from mlgitops.local.source import checkout_of
 from mlgitops.local.wiring import CLAIM, STORE
+from tests.cli.conftest import Desk
 from tests.support.world import CONFIGURATION, ENVIRONMENTS
 
 TESTED = CONFIGURATION + "test:\n  command: [python, test.py]\n"
@@ -23,7 +25,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def engine(desk, monkeypatch):
+def engine(desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch):
     """Return the desk of a folder in which an engine was started once."""
     place = desk("calm")
     monkeypatch.delenv("MLGITOPS_ENVIRONMENT_REPOSITORY")
@@ -62,7 +64,7 @@ def fits(values, definition: str) -> bool:
     return checker.is_valid(values)
 
 
-def test_train_in_a_clone_foretells_the_release(engine, clone):
+def test_train_in_a_clone_foretells_the_release(engine, clone: Path) -> None:
     """A dry run names the release of the commit, whatever lies uncommitted in the working tree, and writes nothing."""
     before = engine.refs()
     told = engine.json("train", "--repository", str(clone), "--dry-run")
@@ -74,7 +76,7 @@ def test_train_in_a_clone_foretells_the_release(engine, clone):
     assert engine.refs() == before
 
 
-def test_train_whose_tests_fail_is_a_no(engine, clone, monkeypatch):
+def test_train_whose_tests_fail_is_a_no(engine, clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failing tests end with 10 and their last words, which forge nothing; no release is submitted."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     before = engine.refs()
@@ -87,7 +89,7 @@ def test_train_whose_tests_fail_is_a_no(engine, clone, monkeypatch):
     assert engine.refs() == before
 
 
-def test_train_elsewhere_says_what_is_missing(engine, tmp_path):
+def test_train_elsewhere_says_what_is_missing(engine, tmp_path: Path) -> None:
     """Where there is no repository or no such commit, train ends with 3."""
     assert engine("train", "--repository", str(tmp_path / "nowhere")).code == 3
     outside = engine("train", "--revision", "--output=/tmp/x")
@@ -95,7 +97,7 @@ def test_train_elsewhere_says_what_is_missing(engine, tmp_path):
     assert "Traceback" not in outside.err
 
 
-def test_checkout_reads_the_commit_alone(clone, tmp_path):
+def test_checkout_reads_the_commit_alone(clone: Path, tmp_path: Path) -> None:
     """Uncommitted changes, stray files and git's own filters and hooks play no part in what is built."""
     git(clone, "config", "filter.evil.smudge", "touch /tmp/mlgitops-smudged; cat")
     (clone / ".git" / "info" / "attributes").write_text("* filter=evil\n")
@@ -108,7 +110,7 @@ def test_checkout_reads_the_commit_alone(clone, tmp_path):
         checkout_of(clone, "--all", tmp_path / "other")
 
 
-def test_checkout_reads_worktrees_and_shallow_clones(clone, tmp_path):
+def test_checkout_reads_worktrees_and_shallow_clones(clone: Path, tmp_path: Path) -> None:
     """A linked working tree and a clone of depth one are repositories, too; an older commit can be named."""
     first = git(clone, "rev-parse", "HEAD")
     git(clone, "commit", "-qam", "second")
@@ -121,7 +123,7 @@ def test_checkout_reads_worktrees_and_shallow_clones(clone, tmp_path):
     assert checkout_of(tmp_path / "bare.git", None, tmp_path / "d").commit.subject == "second"
 
 
-def test_gc_deletes_what_no_rollback_needs(engine):
+def test_gc_deletes_what_no_rollback_needs(engine) -> None:
     """Only the refused release's model goes; the champion's and the last-good one's stay, whatever --keep says."""
     store = FolderStore(engine.folder / ".mlgitops" / STORE, CLAIM)
     for name in engine.stages.names[:3]:
@@ -138,7 +140,7 @@ def test_gc_deletes_what_no_rollback_needs(engine):
     assert {engine.stages.names[0], engine.stages.names[1]} <= left
 
 
-def test_reconcile_tells_what_cannot_be_found_out(engine):
+def test_reconcile_tells_what_cannot_be_found_out(engine) -> None:
     """Where the engine does not run, reconcile ends with 5, names the problem, and writes nothing."""
     engine("hold", "--reason", "audit")
     engine("resume")
@@ -155,7 +157,7 @@ def test_reconcile_tells_what_cannot_be_found_out(engine):
     assert engine("reconcile", "--model", "digit").code == 1
 
 
-def test_logs_of_a_training_that_is_not_there(engine, clone):
+def test_logs_of_a_training_that_is_not_there(engine, clone: Path) -> None:
     """Where nothing was written yet, logs ends with 1 and says so."""
     told = engine("logs", "abcd")
     assert told.code == 1
@@ -163,7 +165,7 @@ def test_logs_of_a_training_that_is_not_there(engine, clone):
     assert clone.exists()
 
 
-def test_init_and_lint_speak_data(tmp_path, desk, monkeypatch):
+def test_init_and_lint_speak_data(tmp_path: Path, desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch) -> None:
     """init and lint print data by the schema; init with --dry-run leaves the folder as it is."""
     place = desk("calm")
     folder = tmp_path / "checkout"

@@ -1,12 +1,14 @@
 """Every verb as it is typed: standard output, standard error and exit code together, in words and as data."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from mlgitops.core.schemas import schema
+from tests.cli.conftest import Desk
 
 EXPECTED = Path(__file__).parent / "expected"
 ONE, TWO, THREE, FOUR, FIVE = range(5)
@@ -68,7 +70,7 @@ def fits(values, definition: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_people_read(name, desk):
+def test_what_people_read(name, desk: Callable[[str], Desk]) -> None:
     """Output, errors and exit code of a command are the ones that were reviewed."""
     stage, words, code, _ = CASES[name]
     place = desk(stage)
@@ -82,7 +84,7 @@ def test_what_people_read(name, desk):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_programs_read(name, desk):
+def test_what_programs_read(name, desk: Callable[[str], Desk]) -> None:
     """With --output json, standard output is one document by the published schema, whether it worked or not."""
     stage, words, code, definition = CASES[name]
     place = desk(stage)
@@ -95,7 +97,7 @@ def test_what_programs_read(name, desk):
 
 
 @pytest.mark.parametrize(("stage", "words", "commit"), WRITES, ids=lambda one: one[0] if isinstance(one, list) else "")
-def test_a_dry_run_writes_nothing(stage, words, commit, desk):
+def test_a_dry_run_writes_nothing(stage, words, commit, desk: Callable[[str], Desk]) -> None:
     """What writes says with --dry-run which commits it would make, and both branches stay where they are."""
     place = desk(stage)
     before, files = place.refs(), sorted(place.repository.rglob("*"))
@@ -111,7 +113,7 @@ def test_a_dry_run_writes_nothing(stage, words, commit, desk):
 
 
 @pytest.mark.parametrize(("stage", "words", "commit"), WRITES, ids=lambda one: one[0] if isinstance(one, list) else "")
-def test_a_dry_run_foretells_what_is_written(stage, words, commit, desk):
+def test_a_dry_run_foretells_what_is_written(stage, words, commit, desk: Callable[[str], Desk]) -> None:
     """The commits of a dry run are the ones that the command then makes, subject by subject."""
     del commit
     place = desk(stage)
@@ -122,7 +124,7 @@ def test_a_dry_run_foretells_what_is_written(stage, words, commit, desk):
     assert sorted((one["ref"], one["subject"]) for one in foretold) == sorted(written)
 
 
-def _subjects(place, ref: str, until: str) -> list[tuple[str, str]]:
+def _subjects(place, ref: str, until: str | None) -> list[tuple[str, str]]:
     from mlgitops.adapters.repository.git import open_repository
     from mlgitops.ports.repository import Person
 
@@ -132,7 +134,7 @@ def _subjects(place, ref: str, until: str) -> list[tuple[str, str]]:
     return [(ref, one.message.partition("\n")[0]) for one in opened.history(tip, until=until)]
 
 
-def test_resume_ends_what_hold_began(desk):
+def test_resume_ends_what_hold_began(desk: Callable[[str], Desk]) -> None:
     """A hold lasts until resume, and both tell whether they changed anything."""
     place = desk("calm")
     assert place.json("hold", "--reason", "audit").values["changed"] is True
@@ -144,7 +146,7 @@ def test_resume_ends_what_hold_began(desk):
     assert place.json("resume").values["changed"] is True
 
 
-def test_every_description_is_there():
+def test_every_description_is_there() -> None:
     """Every field of the output schema says what it means, and the schema itself is valid."""
     Draft202012Validator.check_schema(schema("output"))
 
@@ -162,7 +164,7 @@ def test_every_description_is_there():
 
 
 @pytest.mark.parametrize("name", ["status", "status-calm", "history", "models-list", "trace", "models-show"])
-def test_people_with_80_columns(name):
+def test_people_with_80_columns(name: str) -> None:
     """Tables and paragraphs fit a terminal of 80 columns, but for single words that are longer."""
     for line in (EXPECTED / f"{name}.txt").read_text().splitlines():
         assert len(line) <= 80 or len(line.split()) <= 2, line

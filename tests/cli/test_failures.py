@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from mlgitops.core.errors import (
     Problem,
     Unavailable,
 )
+from tests.cli.conftest import Desk
 
 TOKEN = "ghp_0123456789abcdefghij"
 ERRORS = [
@@ -39,7 +41,7 @@ ERRORS = [
 
 
 @pytest.fixture
-def broken(monkeypatch):
+def broken(monkeypatch: pytest.MonkeyPatch):
     """Return what makes `status` raise something."""
 
     def breaks(error: BaseException) -> None:
@@ -52,7 +54,7 @@ def broken(monkeypatch):
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS, ids=lambda one: type(one).__name__)
-def test_each_kind_has_its_exit_code(error, code, broken, capsys):
+def test_each_kind_has_its_exit_code(error, code, broken, capsys: pytest.CaptureFixture[str]) -> None:
     """Every error ends with its published code, in words on standard error or as data on standard output."""
     broken(error)
     assert run(["status"]) == code
@@ -65,13 +67,13 @@ def test_each_kind_has_its_exit_code(error, code, broken, capsys):
     assert (values["kind"], values["exitCode"]) == (type(error).__name__, code)
 
 
-def test_every_error_has_a_code():
+def test_every_error_has_a_code() -> None:
     """No kind of error is left to chance."""
     assert set(MlgitopsError.__subclasses__()) <= set(failure.CODES)
     assert {code for _, code in ERRORS} == set(failure.CODES.values())
 
 
-def test_causes_are_told(broken, capsys):
+def test_causes_are_told(broken, capsys: pytest.CaptureFixture[str]) -> None:
     """What led to an error is told after it, the hint last."""
     error = Conflict("refs/heads/main", "a", "b")
     error.__cause__ = OSError("remote refused the push: non-fast-forward")
@@ -83,7 +85,9 @@ def test_causes_are_told(broken, capsys):
     assert third.startswith("Hint: run the command again")
 
 
-def test_every_problem_is_told_with_its_place(tmp_path, capsys, monkeypatch):
+def test_every_problem_is_told_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file with three mistakes is told all three, each with file, line and mend."""
     monkeypatch.chdir(tmp_path)
     head = "apiVersion: mlgitops.dev/v1\nkind: Model\nmetadata:\n  name: Digits\n"
@@ -98,7 +102,9 @@ def test_every_problem_is_told_with_its_place(tmp_path, capsys, monkeypatch):
     assert {"path", "line", "message"} <= set(problems[0])
 
 
-def test_a_bug_is_said_to_be_one(broken, capsys, tmp_path, monkeypatch):
+def test_a_bug_is_said_to_be_one(
+    broken, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What nobody foresaw ends with 255 and a file with the traceback, secrets left out, none of it on the screen."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     broken(ZeroDivisionError(f"division by {TOKEN}"))
@@ -113,7 +119,7 @@ def test_a_bug_is_said_to_be_one(broken, capsys, tmp_path, monkeypatch):
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_verbose_shows_the_traceback(broken, capsys):
+def test_verbose_shows_the_traceback(broken, capsys: pytest.CaptureFixture[str]) -> None:
     """With --verbose the traceback is shown, for errors and for bugs."""
     broken(ZeroDivisionError("no"))
     assert run(["status", "--verbose"]) == 255
@@ -123,14 +129,14 @@ def test_verbose_shows_the_traceback(broken, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_interruption_is_no_error(broken, capsys):
+def test_an_interruption_is_no_error(broken, capsys: pytest.CaptureFixture[str]) -> None:
     """Ctrl-C ends with 130 and one word."""
     broken(KeyboardInterrupt())
     assert run(["status"]) == 130
     assert capsys.readouterr().err.strip() == "interrupted"
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_reader_that_goes_away_is_no_error() -> None:
     """`mlgitops | head -1` ends without a word."""
     program = "from mlgitops.cli.main import main; main(['demo', '--help'])"
     done = subprocess.run(
@@ -156,7 +162,7 @@ def test_a_reader_that_goes_away_is_no_error():
         ("glpat-abcdefgh12345678 refused", "refused"),
     ],
 )
-def test_secrets_are_left_out(text, kept):
+def test_secrets_are_left_out(text: str, kept: str) -> None:
     """What looks like a secret is left out wherever text is printed; the rest stays."""
     told = redacted(text)
     assert kept in told
@@ -164,7 +170,7 @@ def test_secrets_are_left_out(text, kept):
         assert secret not in told
 
 
-def test_secrets_are_left_out_of_data(broken, capsys):
+def test_secrets_are_left_out_of_data(broken, capsys: pytest.CaptureFixture[str]) -> None:
     """Also as data, an error tells no token."""
     broken(Unavailable(f"https://x:{TOKEN}@h/y"))
     run(["status", "-o", "json"])
@@ -173,7 +179,9 @@ def test_secrets_are_left_out_of_data(broken, capsys):
     assert TOKEN not in said.out + said.err
 
 
-def test_annotations_stand_at_file_and_line(broken, capsys, monkeypatch):
+def test_annotations_stand_at_file_and_line(
+    broken, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Under GitHub Actions each problem is an annotation of its place, and no text can forge another command."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     evil = "bad 100%\n::set-output name=x::y\r\n##[error]x"
@@ -185,14 +193,16 @@ def test_annotations_stand_at_file_and_line(broken, capsys, monkeypatch):
     assert commands[0].startswith("::error file=a%2Cb%3Ac.yaml,line=3,col=5::bad 100%25%0A::set-output")
 
 
-def test_no_annotations_elsewhere(broken, capsys):
+def test_no_annotations_elsewhere(broken, capsys: pytest.CaptureFixture[str]) -> None:
     """Where no workflow runs, no workflow commands are written."""
     broken(InvalidInput([Problem(message="bad", path="a.yaml", line=3)]))
     run(["status"])
     assert "::" not in capsys.readouterr().err
 
 
-def test_outputs_and_summary_of_a_step(desk, monkeypatch, tmp_path):
+def test_outputs_and_summary_of_a_step(
+    desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A step's outputs and summary are written, each value behind a mark that it cannot contain."""
     for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
         monkeypatch.setenv(name, str(tmp_path / name))
@@ -210,7 +220,7 @@ def test_outputs_and_summary_of_a_step(desk, monkeypatch, tmp_path):
     assert "### mlgitops rollback" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
 
 
-def test_a_summary_cannot_leave_its_fence(monkeypatch, tmp_path):
+def test_a_summary_cannot_leave_its_fence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Words of other people stay inside a fence that is longer than any of theirs."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
@@ -218,7 +228,7 @@ def test_a_summary_cannot_leave_its_fence(monkeypatch, tmp_path):
     assert "\n`````\na\n````\n<script>\n`````\n" in (tmp_path / "summary").read_text()
 
 
-def test_control_characters_never_reach_a_terminal():
+def test_control_characters_never_reach_a_terminal() -> None:
     """Escape sequences, line breaks, changes of direction and separators become spaces; letters of all scripts stay."""
     assert one_line("a\x1b[31m\u202eb\nc\u2028d\x9b") == "a [31m b c d "
     assert one_line("Größe 数字 é") == "Größe 数字 é"
@@ -241,7 +251,9 @@ def test_control_characters_never_reach_a_terminal():
     ids=" ".join,
 )
 @pytest.mark.parametrize("workflow", [False, True], ids=["terminal", "workflow"])
-def test_hostile_text_of_a_release_is_harmless(words, workflow, desk, monkeypatch):
+def test_hostile_text_of_a_release_is_harmless(
+    words, workflow: bool, desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A commit's subject or a log cannot drive the terminal, forge a workflow's command, or show a token."""
     place = desk("hostile")
     release = place.json("models", "list").values["models"][0]["releases"][0]["release"]
@@ -256,7 +268,7 @@ def test_hostile_text_of_a_release_is_harmless(words, workflow, desk, monkeypatc
         assert not [line for line in text.splitlines() if line.lstrip().startswith("::") or "##[" in line]
 
 
-def test_a_lost_race_says_so(desk, monkeypatch):
+def test_a_lost_race_says_so(desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch) -> None:
     """When somebody else moves main first, promote ends with 4 and says what to do."""
     place = desk("calm")
 
@@ -270,7 +282,9 @@ def test_a_lost_race_says_so(desk, monkeypatch):
     assert "Hint: run the command again" in told.err
 
 
-def test_a_repository_that_cannot_be_reached_says_so(desk, monkeypatch):
+def test_a_repository_that_cannot_be_reached_says_so(
+    desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that does not answer ends with 5, or names what is missing; never with a traceback."""
     place = desk("calm")
     told = place("status", "-R", "http://127.0.0.1:9/environment.git")
@@ -282,7 +296,7 @@ def test_a_repository_that_cannot_be_reached_says_so(desk, monkeypatch):
 
 
 @pytest.mark.parametrize("data", [b"kind: [", b"environments: 3\n", b"\xff\xfe"])
-def test_a_broken_configuration_is_told_by_every_reader(data, desk):
+def test_a_broken_configuration_is_told_by_every_reader(data: bytes, desk: Callable[[str], Desk]) -> None:
     """An environments.yaml that cannot be read ends with 3 and its place."""
     from mlgitops.adapters.repository.git import open_repository
     from mlgitops.core.manifest.fields import MAIN

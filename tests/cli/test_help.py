@@ -29,7 +29,7 @@ def commands(command: click.Command, words: list[str]):
 EVERY = [(" ".join(words), command) for words, command in commands(cli, [])][1:]
 
 
-def test_the_page_is_the_help(capsys):
+def test_the_page_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     """`mlgitops`, `-h` and `--help` print one page of at most 82 columns that lists every verb."""
     for words in ([], ["-h"], ["--help"]):
         assert run(words) == 0
@@ -39,14 +39,14 @@ def test_the_page_is_the_help(capsys):
     assert max(map(len, page().splitlines())) <= 82
 
 
-def test_every_verb_is_there():
+def test_every_verb_is_there() -> None:
     """Each listed verb has a module, and each module is listed."""
     modules = {file.stem for file in Path("mlgitops/cli/commands").glob("*.py")} - {"__init__"}
     assert modules == set(VERBS)
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY, ids=[words for words, _ in EVERY])
-def test_each_help_teaches(words, command, capsys):
+def test_each_help_teaches(words, command, capsys: pytest.CaptureFixture[str]) -> None:
     """A command's help begins with what it does, documents arguments and options, and shows how it is typed."""
     assert run([*words.split(), "--help"]) == 0
     told = capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_each_help_teaches(words, command, capsys):
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY, ids=[words for words, _ in EVERY])
-def test_examples_are_real(words, command):
+def test_examples_are_real(words, command) -> None:
     """Every example of a command parses: its verbs and options exist."""
     import shlex
 
@@ -81,13 +81,13 @@ def test_examples_are_real(words, command):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_ask_the_tool(shell, capsys):
+def test_completion_scripts_ask_the_tool(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A shell's script calls this tool for completions."""
     assert run(["completion", shell]) == 0
     assert f"_MLGITOPS_COMPLETE={shell}_complete" in capsys.readouterr().out
 
 
-def test_completion_works_in_bash(tmp_path):
+def test_completion_works_in_bash(tmp_path: Path) -> None:
     """In a real bash, half a verb becomes the verb and half an option the option."""
     bash = shutil.which("bash")
     if bash is None:
@@ -104,7 +104,7 @@ def test_completion_works_in_bash(tmp_path):
     assert done.stdout.split() == ["rollback", "--reason"]
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """--version names the tool and its version."""
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("mlgitops, version 0.")

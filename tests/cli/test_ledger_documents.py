@@ -1,6 +1,7 @@
 """What the ledger keeps fits its published schemas: a reader of git needs no other contract."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from mlgitops.adapters.repository.git import open_repository
 from mlgitops.core.manifest.fields import LEDGER
 from mlgitops.core.schemas import schema
 from mlgitops.ports.repository import Person
+from tests.cli.conftest import Desk
 
 KINDS = {
     "Release": "release",
@@ -31,7 +33,7 @@ def documents(place):
                 yield path, json.loads(json.dumps(value))
 
 
-def test_every_document_fits_its_schema(desk):
+def test_every_document_fits_its_schema(desk: Callable[[str], Desk]) -> None:
     """Releases, rollouts, states and decisions of a life with approvals, a hold and a rollback fit their schemas."""
     place = desk("busy")
     assert place("approve").code == 0
@@ -45,7 +47,7 @@ def test_every_document_fits_its_schema(desk):
 
 
 @pytest.mark.parametrize("name", KINDS.values())
-def test_every_field_of_a_document_is_described(name):
+def test_every_field_of_a_document_is_described(name) -> None:
     """Each schema is valid, describes every field, and says which keys an object takes."""
     Draft202012Validator.check_schema(schema(name))
 

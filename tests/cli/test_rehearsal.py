@@ -1,5 +1,7 @@
 """Dry runs use the decisions that really are made, over a repository that is only read."""
 
+from pathlib import Path
+
 import pytest
 
 from mlgitops.app.context import look
@@ -26,7 +28,7 @@ def subjects(world, before):
     return found
 
 
-def test_a_rehearsed_pass_foretells_the_real_one(tmp_path):
+def test_a_rehearsed_pass_foretells_the_real_one(tmp_path: Path) -> None:
     """What a dry run says of a pass are the first commits of the pass that follows; nothing is written or asked for."""
     world, engine = world_of(tmp_path)
     push(world, "one", engine=engine)
@@ -44,7 +46,7 @@ def test_a_rehearsed_pass_foretells_the_real_one(tmp_path):
         assert real[: len(foretold)] == foretold
 
 
-def test_a_rehearsed_rollback_of_a_change_by_hand(tmp_path):
+def test_a_rehearsed_rollback_of_a_change_by_hand(tmp_path: Path) -> None:
     """Drafts are history, too: a foreign change is found in a rehearsal as it is in reality, with its author."""
     world, engine = world_of(tmp_path)
     push(world, "one", quality=Quality(), engine=engine)
@@ -63,7 +65,7 @@ def test_a_rehearsed_rollback_of_a_change_by_hand(tmp_path):
     assert state_of(world).foreign is None
 
 
-def test_a_draft_is_a_tree(tmp_path):
+def test_a_draft_is_a_tree(tmp_path: Path) -> None:
     """A rehearsal reads, lists, walks and refuses as a repository does; an edit that changes nothing makes no draft."""
     world, _ = world_of(tmp_path)
     rehearsal = Rehearsal(world.repository, TOOL, world.clock)

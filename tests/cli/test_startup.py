@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from mlgitops.cli import remembered
+from tests.cli.conftest import Desk
 
 HEAVY = {"tensorflow", "keras", "docker", "kubernetes", "numpy", "scipy", "aiohttp", "jinja2", "jsonschema", "filelock"}
 PROGRAM = """
@@ -27,7 +30,7 @@ def loaded(*words: str) -> tuple[str, set[str]]:
     return done.stdout, set(modules)
 
 
-def test_help_loads_nothing():
+def test_help_loads_nothing() -> None:
     """The help page needs neither the parser of options nor anything heavier."""
     _, modules = loaded("--help")
     assert not modules & (HEAVY | {"click", "pygit2", "yaml", "typing", "dataclasses"})
@@ -38,12 +41,12 @@ def test_help_loads_nothing():
     [["promote", "--help"], ["lint", "--help"], ["reconcile", "--help"], ["local", "up", "--help"]],
     ids=" ".join,
 )
-def test_help_of_a_verb_loads_nothing_heavy(words):
+def test_help_of_a_verb_loads_nothing_heavy(words) -> None:
     """The help of a verb loads no library of its work."""
     assert not loaded(*words, "--help")[1] & (HEAVY | {"pygit2", "yaml"})
 
 
-def test_status_loads_what_reads_git_and_yaml(desk):
+def test_status_loads_what_reads_git_and_yaml(desk: Callable[[str], Desk]) -> None:
     """Status loads no numbers, no servers, no schemas: git and YAML suffice."""
     desk("calm")
     _, modules = loaded("status")
@@ -51,7 +54,7 @@ def test_status_loads_what_reads_git_and_yaml(desk):
     assert "pygit2" in modules
 
 
-def test_status_that_has_not_changed_loads_nothing(desk):
+def test_status_that_has_not_changed_loads_nothing(desk: Callable[[str], Desk]) -> None:
     """Asked again, status gives the same answer without loading anything."""
     desk("calm")
     first, _ = loaded("status")
@@ -60,7 +63,7 @@ def test_status_that_has_not_changed_loads_nothing(desk):
     assert not modules & (HEAVY | {"click", "pygit2", "yaml"})
 
 
-def test_status_never_tells_what_is_no_longer_so(desk, monkeypatch):
+def test_status_never_tells_what_is_no_longer_so(desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each decision, place and question is answered anew, also after git packed its references."""
     place = desk("calm")
     first = place("status").out
@@ -77,14 +80,16 @@ def test_status_never_tells_what_is_no_longer_so(desk, monkeypatch):
     assert place("status").out != first
 
 
-def test_what_waits_for_a_time_is_not_remembered(desk):
+def test_what_waits_for_a_time_is_not_remembered(desk: Callable[[str], Desk]) -> None:
     """A proposed rollout may wait for the end of a freeze, so it is looked at every time."""
     place = desk("busy")
     assert "waiting: 1 approval missing" in place("status").out
     assert remembered.recall(["status"]) is None
 
 
-def test_a_memory_that_cannot_be_kept_is_no_error(desk, monkeypatch, tmp_path):
+def test_a_memory_that_cannot_be_kept_is_no_error(
+    desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Status works where nothing can be written, and with a damaged memory."""
     place = desk("calm")
     told = place("status")

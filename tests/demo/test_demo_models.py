@@ -23,7 +23,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "digits"
 
 
-def test_the_first_push_is_a_whole_model_repository(repository):
+def test_the_first_push_is_a_whole_model_repository(repository: Path) -> None:
     """Its configuration is valid, its lock is what is installed, and everything that it declares is there."""
     configuration = load_model((repository / "mlgitops.yaml").read_bytes(), "mlgitops.yaml")
     declared = (*configuration.inputs, *(one.path for one in configuration.data), configuration.evaluation.data)
@@ -33,7 +33,7 @@ def test_the_first_push_is_a_whole_model_repository(repository):
     check_lock((repository / "requirements.txt").read_bytes(), "requirements.txt", installed_versions())
 
 
-def test_its_own_tests_pass_and_can_fail(repository):
+def test_its_own_tests_pass_and_can_fail(repository: Path) -> None:
     """The model repository's tests pass on its data, and fail on data that is wrong."""
     command = [sys.executable, "-m", "unittest", "discover", "-s", "tests"]
     assert subprocess.run(command, cwd=repository, check=False, capture_output=True).returncode == 0
@@ -43,7 +43,7 @@ def test_its_own_tests_pass_and_can_fail(repository):
 
 
 @pytest.mark.parametrize("push", [2, 3, 4, 6])
-def test_every_later_push_changes_one_thing(repository, push):
+def test_every_later_push_changes_one_thing(repository: Path, push: int) -> None:
     """A code push changes the training script and nothing else, the data push the training set and nothing else."""
     before = directory_files(repository)
     message = write_model_repository(repository, push)
@@ -53,13 +53,13 @@ def test_every_later_push_changes_one_thing(repository, push):
     assert message == PUSHES[push].message
 
 
-def test_writing_again_gives_the_same_bytes(repository, tmp_path):
+def test_writing_again_gives_the_same_bytes(repository: Path, tmp_path: Path) -> None:
     """The same push is the same data everywhere, so that it is recognised."""
     write_model_repository(tmp_path / "again", 1)
     assert directory_files(tmp_path / "again") == directory_files(repository)
 
 
-def test_no_image_is_in_two_sets(repository, tmp_path):
+def test_no_image_is_in_two_sets(repository: Path, tmp_path: Path) -> None:
     """What is sent to production was seen in no training and no evaluation, and more data contains the first."""
     write_traffic(tmp_path / "traffic.npz")
     first = _images(repository / "data" / "train.npz")
@@ -78,14 +78,14 @@ def _images(path: Path) -> set[bytes]:
         return {image.tobytes() for image in data["x"]}
 
 
-def test_there_is_no_push_5():
+def test_there_is_no_push_5() -> None:
     """The fifth push is a `git revert`, which has no files."""
     with pytest.raises(NotFound):
         write_model_repository(Path("/nonexistent"), 5)
 
 
 @pytest.mark.tensorflow
-def test_the_models_are_what_the_demo_needs(repository, tmp_path, monkeypatch):
+def test_the_models_are_what_the_demo_needs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second is better, the third worse, the fourth right in batches and wrong alone, the sixth no worse."""
     write_traffic(tmp_path / "traffic.npz")
     pushes = {}
@@ -108,7 +108,7 @@ def test_the_models_are_what_the_demo_needs(repository, tmp_path, monkeypatch):
     assert online[6] > online[2]
 
 
-def _train(repository: Path, output: Path, monkeypatch):
+def _train(repository: Path, output: Path, monkeypatch: pytest.MonkeyPatch):
     """Train in this process, without workers, and return the served signature."""
     import tensorflow as tf
 

@@ -31,14 +31,14 @@ def parts(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_schemas_are_valid(name):
+def test_schemas_are_valid(name) -> None:
     """Each schema is a valid JSON Schema 2020-12 with its published identity."""
     Draft202012Validator.check_schema(schema(name))
     assert schema(name)["$id"].endswith(f"/v1/{name}.schema.json")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_field_is_described(name):
+def test_every_field_is_described(name) -> None:
     """Each field has a description, and each object says which keys it takes."""
     for path, part in parts(schema(name)):
         if path.endswith("additionalProperties") and "$ref" in part:
@@ -49,7 +49,7 @@ def test_every_field_is_described(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_examples_of_fields_fit_the_fields(name):
+def test_examples_of_fields_fit_the_fields(name) -> None:
     """Each example and default of a field is accepted by that field."""
     for path, part in parts(schema(name)):
         rooted = {**part, "$defs": schema(name).get("$defs", {})}
@@ -58,7 +58,7 @@ def test_examples_of_fields_fit_the_fields(name):
 
 
 @pytest.mark.parametrize(("name", "number"), EXAMPLES)
-def test_examples_are_accepted(name, number):
+def test_examples_are_accepted(name, number) -> None:
     """Each example of a schema loads."""
     assert LOADERS[name](json.dumps(schema(name)["examples"][number]).encode(), "example.yaml")
 
@@ -88,7 +88,7 @@ def spoilt(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "number"), EXAMPLES)
-def test_spoilt_examples_are_refused_at_their_place(name, number):
+def test_spoilt_examples_are_refused_at_their_place(name, number) -> None:
     """A key too many, or a value of another type, anywhere in an example is refused with line and mend."""
     for path, document in spoilt(schema(name)["examples"][number]):
         with pytest.raises(InvalidInput) as caught:
@@ -96,7 +96,7 @@ def test_spoilt_examples_are_refused_at_their_place(name, number):
         assert all(one.line and one.message for one in caught.value.problems), path
 
 
-def test_installed_schemas_are_those_of_the_source():
+def test_installed_schemas_are_those_of_the_source() -> None:
     """The schemas that the package reads are the files under schemas/."""
     folder = Path(__file__).resolve().parents[2] / "schemas"
     for name in NAMES:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path):
+def job(tmp_path: Path):
     return Job(tmp_path)
 
 
@@ -123,7 +124,7 @@ def end(*processes):
                 one.wait()
 
 
-def test_chief_and_worker_train_together(job):
+def test_chief_and_worker_train_together(job) -> None:
     """Two processes train one model; the chief alone exports and reports, and its signature serves."""
     import tensorflow as tf
 
@@ -148,7 +149,7 @@ def test_chief_and_worker_train_together(job):
     assert np.allclose(answer, 1 / 3)
 
 
-def test_restart_goes_on_where_it_stopped(job):
+def test_restart_goes_on_where_it_stopped(job) -> None:
     """A training that is killed does only the epochs that are left, and reports the whole history."""
     first = job.start("first", 5, 0.7)
     deadline = time.monotonic() + LIMIT_SECONDS
@@ -179,7 +180,7 @@ def collect(given, workers, epoch=0):
 
 
 @pytest.mark.parametrize(("examples", "workers", "batch"), [(17, 2, 4), (17, 3, 5), (2, 3, 8), (16, 1, 16), (1, 2, 1)])
-def test_each_example_counts_once_and_steps_are_equal(examples, workers, batch):
+def test_each_example_counts_once_and_steps_are_equal(examples: int, workers: int, batch: int) -> None:
     """Over all workers an epoch has every example once, and no worker takes more steps than another."""
     given = training.arrays(np.arange(examples)[:, np.newaxis], np.arange(examples), batch_size=batch, seed=3)
     found, batches = collect(given, workers)
@@ -187,7 +188,7 @@ def test_each_example_counts_once_and_steps_are_equal(examples, workers, batch):
     assert set(batches) == {given.steps(workers, workers)}
 
 
-def test_order_follows_seed_and_epoch():
+def test_order_follows_seed_and_epoch() -> None:
     """The same seed gives the same order in every process; epochs and seeds differ."""
 
     def order(seed, epoch):
@@ -199,7 +200,7 @@ def test_order_follows_seed_and_epoch():
     assert order(1, 0) != order(2, 0)
 
 
-def records(folder, examples, compression=""):
+def records(folder: Path, examples, compression: str = ""):
     import tensorflow as tf
 
     options = tf.io.TFRecordOptions(compression_type=compression)
@@ -215,7 +216,7 @@ def records(folder, examples, compression=""):
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_records_are_shared_out(tmp_path, compression):
+def test_records_are_shared_out(tmp_path: Path, compression: str) -> None:
     """TFRecord files are counted, and every record counts once over all workers."""
     form = {"x": ((2,), "float32"), "y": ((), "int64")}
     given = training.tfrecords(
@@ -227,7 +228,7 @@ def test_records_are_shared_out(tmp_path, compression):
     assert len(set(batches)) == 1
 
 
-def test_cut_records_are_refused(tmp_path):
+def test_cut_records_are_refused(tmp_path: Path) -> None:
     """A file that ends within a record is refused before training, not in its middle."""
     file = records(tmp_path, 4) / "part-1.tfrecord"
     file.write_bytes(file.read_bytes()[:-3])
@@ -241,7 +242,7 @@ def keras_model():
     return keras.Sequential([keras.Input((3,), name="x"), keras.layers.Dense(2)])
 
 
-def test_keras_models_train_here_and_are_exported(tmp_path, monkeypatch):
+def test_keras_models_train_here_and_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Keras model with a custom signature is trained, replaced safely when exported twice, and served as told."""
     import tensorflow as tf
 
@@ -268,7 +269,7 @@ def test_keras_models_train_here_and_are_exported(tmp_path, monkeypatch):
     assert np.allclose(served(x=tf.constant(x))["doubled"], 2 * trained.model(x), atol=1e-5)
 
 
-def test_loss_that_is_no_number_ends_training():
+def test_loss_that_is_no_number_ends_training() -> None:
     """A NaN in the data stops training with epoch and step."""
     x = np.full((8, 3), np.nan, dtype="f4")
     with pytest.raises(training.NonFiniteLoss, match="epoch 1 at step 1"):
@@ -276,7 +277,7 @@ def test_loss_that_is_no_number_ends_training():
 
 
 @pytest.mark.parametrize(("loss", "optimizer"), [("no_such_loss", "adam"), ("mse", "no_such_optimizer"), (3, "adam")])
-def test_misspelt_names_are_refused(loss, optimizer):
+def test_misspelt_names_are_refused(loss: Any, optimizer: str) -> None:
     """An unknown loss or optimizer is an error that names it."""
     with pytest.raises(InvalidInput, match=r"no_such|3"):
         training.fit(
@@ -284,7 +285,7 @@ def test_misspelt_names_are_refused(loss, optimizer):
         )
 
 
-def test_parameter_servers_are_refused(monkeypatch):
+def test_parameter_servers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job with parameter servers is refused clearly instead of hanging."""
     from mlgitops.training.task import strategy
 

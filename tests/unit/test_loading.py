@@ -62,7 +62,7 @@ def problems(load, *change):
     return {one.pointer: one for one in found}
 
 
-def test_defaults_of_a_model():
+def test_defaults_of_a_model() -> None:
     """A short mlgitops.yaml gets the documented defaults."""
     found = model()
     assert found.inputs == ("src", "requirements.txt", "train.py")
@@ -85,14 +85,14 @@ def test_defaults_of_a_model():
     assert found.serving == {"minReplicas": 1}
 
 
-def test_an_output_and_a_tolerance_reach_the_evaluation():
+def test_an_output_and_a_tolerance_reach_the_evaluation() -> None:
     """`output` and `labelTolerance` are what mlgitops.yaml says, and are absent when it says nothing."""
     text = "task: regression\n  output: price\n  labelTolerance: 0.5"
     found = model("task: classification", text).evaluation.specification
     assert (found["output"], found["labelTolerance"]) == ("price", 0.5)
 
 
-def test_data_beside_the_evaluation_set_is_no_part_of_it():
+def test_data_beside_the_evaluation_set_is_no_part_of_it() -> None:
     """A name that only begins like the evaluation set's folder is another folder."""
     assert model("path: data/train.npz", "path: dat").evaluation.data == "data/evaluation.npz"
 
@@ -105,18 +105,18 @@ def test_data_beside_the_evaluation_set_is_no_part_of_it():
         ("[src/, src]", ("src", "requirements.txt", "train.py")),
     ],
 )
-def test_the_script_and_the_requirements_are_always_inputs(inputs, expected):
+def test_the_script_and_the_requirements_are_always_inputs(inputs: str, expected) -> None:
     """A change of the script or of the lock makes a new release even where `inputs` forgets them."""
     assert model("[src]", inputs).inputs == expected
 
 
-def test_a_notebook_becomes_a_script_of_its_name():
+def test_a_notebook_becomes_a_script_of_its_name() -> None:
     """A notebook trains as the script it is converted to, with the arguments."""
     training = model("script: train.py", "notebook: nb/train.ipynb\n  arguments: [--epochs, '3']").training
     assert (training.notebook, training.command) == ("nb/train.ipynb", ("python", "nb/train.py", "--epochs", "3"))
 
 
-def test_roles_in_short_and_in_full():
+def test_roles_in_short_and_in_full() -> None:
     """`replicas` is short for `roles`, and resources of the training are those of every role without its own."""
     text = """script: train.py
   resources: {limits: {memory: 2Gi, cpu: 2}}
@@ -132,7 +132,7 @@ def test_roles_in_short_and_in_full():
     assert {name: role.replicas for name, role in short.items()} == {"Chief": 1, "Worker": 3}
 
 
-def test_a_number_and_its_text_are_the_same_specification():
+def test_a_number_and_its_text_are_the_same_specification() -> None:
     """`cpu: 1` and `cpu: "1"` give the same training, so that rewriting one trains nothing again."""
     texts = [
         model("script: train.py", f"script: train.py\n  resources: {{limits: {{cpu: {one}}}}}") for one in ("1", "'1'")
@@ -140,7 +140,7 @@ def test_a_number_and_its_text_are_the_same_specification():
     assert texts[0].training.to_mapping() == texts[1].training.to_mapping()
 
 
-def test_values_of_environments():
+def test_values_of_environments() -> None:
     """environments.yaml fills environments, plans and freeze windows."""
     text = """name: production
     approvals: 1
@@ -161,7 +161,7 @@ def test_values_of_environments():
     assert found.gates[0].minimum == 0.9
 
 
-def test_a_rollout_file():
+def test_a_rollout_file() -> None:
     """A rollout.yaml without model and environment loads; a release that YAML could take for a number is quoted."""
     lines = ("number: 3", 'release: "001234567890"', "plan: p", f'planDigest: "{Digest.of(b"x")}"')
     text = "apiVersion: mlgitops.dev/v1\nkind: Rollout\n" + "\n".join(lines)
@@ -289,7 +289,7 @@ BAD_MODELS = {
 
 
 @pytest.mark.parametrize("case", BAD_MODELS)
-def test_bad_models_are_refused_at_their_place(case):
+def test_bad_models_are_refused_at_their_place(case) -> None:
     """What cannot be accepted in mlgitops.yaml is refused with its pointer, place and mend."""
     old, new, pointer = BAD_MODELS[case]
     assert pointer in problems(model, old, new)
@@ -363,13 +363,13 @@ BAD_ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("case", BAD_ENVIRONMENTS)
-def test_bad_environments_are_refused_at_their_place(case):
+def test_bad_environments_are_refused_at_their_place(case) -> None:
     """What cannot be accepted in environments.yaml is refused with its pointer, place and mend."""
     old, new, pointer = BAD_ENVIRONMENTS[case]
     assert pointer in problems(environments, old, new)
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_file():
+def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
     """One run names every problem, of the schema and beyond it, sorted by line, with the nearest known name."""
     text = MODEL.replace("kind: Model", "kind: Modle").replace("[src]", "[../x]").replace("training:", "trainning:")
     with pytest.raises(InvalidInput) as caught:
@@ -382,7 +382,7 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file():
 
 
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
-def test_numbers_that_are_not_finite_are_refused(value):
+def test_numbers_that_are_not_finite_are_refused(value: str) -> None:
     """NaN and infinity never reach a limit, where NaN would pass every comparison."""
     with pytest.raises(InvalidInput):
         model("task: c", f"gates: [{{metric: a, minimum: {value}}}]\n  task: c")
@@ -392,14 +392,14 @@ def test_numbers_that_are_not_finite_are_refused(value):
     "data", [b"", b"[]", b"null", b"text", b"apiVersion: 1\nkind: []\n", b"{}", b"training: 5\ninputs: 7\n"]
 )
 @pytest.mark.parametrize("load", [load_model, load_environments, lambda data: load_rollout(data, "r")])
-def test_documents_of_another_shape_are_refused(load, data):
+def test_documents_of_another_shape_are_refused(load, data: bytes) -> None:
     """A file that is no mapping, or whose parts have other types, is refused without a traceback."""
     with pytest.raises(InvalidInput):
         load(data)
 
 
 @pytest.mark.parametrize("name", ["model", "environments"])
-def test_documents_with_any_part_replaced_never_crash(name):
+def test_documents_with_any_part_replaced_never_crash(name: str) -> None:
     """Whatever stands where a mapping, list or scalar is expected, the answer is a value or InvalidInput."""
     load = {"model": load_model, "environments": load_environments}[name]
 
@@ -420,7 +420,7 @@ def test_documents_with_any_part_replaced_never_crash(name):
             load(json.dumps(document).encode())
 
 
-def test_values_of_variables_are_not_repeated_in_problems():
+def test_values_of_variables_are_not_repeated_in_problems() -> None:
     """A secret that somebody wrote as a variable's value is not in the error."""
     text = MODEL.replace("script: train.py", "script: train.py\n  environment: {TF_CONFIG: hunter2, A: [hunter2]}")
     with pytest.raises(InvalidInput) as caught:

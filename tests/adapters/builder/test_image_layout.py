@@ -34,7 +34,7 @@ def registry(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def request_(tmp_path) -> BuildRequest:
+def request_(tmp_path: Path) -> BuildRequest:
     source = tmp_path / "source"
     (source / "package").mkdir(parents=True)
     (source / "train.py").write_text("print('training')\n")
@@ -88,21 +88,21 @@ def check_layout(folder: Path) -> dict[str, str]:
     }
 
 
-def test_layout_follows_the_specification(registry, request_):
+def test_layout_follows_the_specification(registry: Path, request_: BuildRequest) -> None:
     """What is written is an OCI image layout whose every digest and size is right."""
     image = EmbeddedBuilder(registry).build(request_)
     assert check_layout(registry / "digits") == {"v1": str(image.digest)}
 
 
 @pytest.mark.skipif(not shutil.which("skopeo"), reason="skopeo is not installed")
-def test_skopeo_reads_the_layout(registry, request_):
+def test_skopeo_reads_the_layout(registry: Path, request_: BuildRequest) -> None:
     """Another implementation reads the image and names the same digest."""
     image = EmbeddedBuilder(registry).build(request_)
     done = subprocess.run(["skopeo", "inspect", f"oci:{registry / 'digits'}:v1"], capture_output=True, check=True)
     assert json.loads(done.stdout)["Digest"] == str(image.digest)
 
 
-def test_a_digest_pinned_for_all_machines(registry, request_):
+def test_a_digest_pinned_for_all_machines(registry: Path, request_: BuildRequest) -> None:
     """The source layer's bytes are the same on every machine and interpreter: this digest is written down."""
     (request_.source / "requirements.txt").write_text("numpy==0 ; python_version < '3'\n")
     image = EmbeddedBuilder(registry).build(request_)
@@ -110,7 +110,7 @@ def test_a_digest_pinned_for_all_machines(registry, request_):
     assert [layer["digest"] for layer in layers] == PINNED
 
 
-def test_layers_hold_the_declared_files_and_nothing_else(registry, request_):
+def test_layers_hold_the_declared_files_and_nothing_else(registry: Path, request_: BuildRequest) -> None:
     """One layer holds the lock, the other the source, both with plain owners, times and modes."""
     image = EmbeddedBuilder(registry).build(request_)
     layout = Layout(registry / "digits")
@@ -126,7 +126,7 @@ def test_layers_hold_the_declared_files_and_nothing_else(registry, request_):
     ]
 
 
-def test_a_tag_moves_and_old_images_stay(registry, request_):
+def test_a_tag_moves_and_old_images_stay(registry: Path, request_: BuildRequest) -> None:
     """A tag leads to the newest build under it, and the image it led to can still be had by digest."""
     builder = EmbeddedBuilder(registry)
     first = builder.build(request_)
@@ -137,7 +137,7 @@ def test_a_tag_moves_and_old_images_stay(registry, request_):
     assert image_content(registry, first, registry / "cache").root.is_dir()
 
 
-def test_many_processes_build_at_once(registry, request_):
+def test_many_processes_build_at_once(registry: Path, request_: BuildRequest) -> None:
     """Tags written by several processes at once are all there afterwards."""
     program = (
         "import sys; from pathlib import Path; from mlgitops.adapters.builder.embedded import EmbeddedBuilder\n"
@@ -153,7 +153,7 @@ def test_many_processes_build_at_once(registry, request_):
     assert set(check_layout(registry / "digits")) == {f"{name}-{n}" for name in "abc" for n in range(5)}
 
 
-def test_a_kill_during_a_build_spoils_nothing(registry, request_):
+def test_a_kill_during_a_build_spoils_nothing(registry: Path, request_: BuildRequest) -> None:
     """A process killed before it lists its image leaves a valid layout, and the next build completes it."""
     program = (
         "import os, signal, sys; from pathlib import Path; from mlgitops.adapters.builder import embedded\n"
@@ -168,7 +168,7 @@ def test_a_kill_during_a_build_spoils_nothing(registry, request_):
     assert set(check_layout(registry / "digits")) == {"v1"}
 
 
-def test_content_is_what_was_built(registry, request_, tmp_path):
+def test_content_is_what_was_built(registry: Path, request_: BuildRequest, tmp_path: Path) -> None:
     """A job sees the declared files, the command and the working directory of the image."""
     image = EmbeddedBuilder(registry).build(request_)
     content = image_content(registry, image, tmp_path / "cache")
@@ -181,7 +181,7 @@ def test_content_is_what_was_built(registry, request_, tmp_path):
     assert (content.root / "app/train.py").read_text() == "print('training')\n"
 
 
-def test_content_does_not_follow_the_source(registry, request_, tmp_path):
+def test_content_does_not_follow_the_source(registry: Path, request_: BuildRequest, tmp_path: Path) -> None:
     """Once built, an image is independent of the working tree."""
     image = EmbeddedBuilder(registry).build(request_)
     shutil.rmtree(request_.source)
@@ -189,7 +189,7 @@ def test_content_does_not_follow_the_source(registry, request_, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["edit", "add", "remove", "link"])
-def test_changed_extractions_are_made_anew(registry, request_, tmp_path, change):
+def test_changed_extractions_are_made_anew(registry: Path, request_: BuildRequest, tmp_path: Path, change: str) -> None:
     """An extraction that a job got at is noticed and replaced before the next job runs."""
     image = EmbeddedBuilder(registry).build(request_)
     root = image_content(registry, image, tmp_path / "cache").root
@@ -207,7 +207,7 @@ def test_changed_extractions_are_made_anew(registry, request_, tmp_path, change)
     assert not (again / "app" / "json.py").exists()
 
 
-def test_every_changed_blob_is_found(registry, request_, tmp_path):
+def test_every_changed_blob_is_found(registry: Path, request_: BuildRequest, tmp_path: Path) -> None:
     """A changed byte in the manifest, the configuration or a layer is a mismatch, never run."""
     image = EmbeddedBuilder(registry).build(request_)
     for blob in (registry / "digits" / "blobs" / "sha256").iterdir():
@@ -220,7 +220,7 @@ def test_every_changed_blob_is_found(registry, request_, tmp_path):
     image_content(registry, image, tmp_path / "cache")
 
 
-def test_absent_images_are_not_found(registry, request_, tmp_path):
+def test_absent_images_are_not_found(registry: Path, request_: BuildRequest, tmp_path: Path) -> None:
     """An image that was never built, or of another repository, is not found."""
     image = EmbeddedBuilder(registry).build(request_)
     for absent in (ImageReference("digits", Digest.of(b"x")), ImageReference("other", image.digest)):
@@ -228,7 +228,9 @@ def test_absent_images_are_not_found(registry, request_, tmp_path):
             image_content(registry, absent, tmp_path / "cache")
 
 
-def test_the_lock_is_checked_again_before_it_runs(registry, request_, tmp_path, monkeypatch):
+def test_the_lock_is_checked_again_before_it_runs(
+    registry: Path, request_: BuildRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An image built with other versions than this interpreter has is refused when it is to run."""
     image = EmbeddedBuilder(registry).build(request_)
     monkeypatch.setattr("mlgitops.adapters.builder.content.installed_versions", lambda: {"numpy": "1.0"})
@@ -287,7 +289,7 @@ def _member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile
     ],
     ids=lambda member: member.name,
 )
-def test_hostile_archives_are_refused(registry, tmp_path, member):
+def test_hostile_archives_are_refused(registry: Path, tmp_path: Path, member) -> None:
     """A layer cannot write outside its folder or bring links and devices, however right its digest is."""
     image = _image_of(registry, (member, b""))
     with pytest.raises(InvalidInput):
@@ -296,7 +298,7 @@ def test_hostile_archives_are_refused(registry, tmp_path, member):
     assert not (tmp_path / "cache" / image.digest.hex).exists()
 
 
-def test_a_file_that_is_also_a_folder_is_refused(registry, tmp_path):
+def test_a_file_that_is_also_a_folder_is_refused(registry: Path, tmp_path: Path) -> None:
     """Paths that contradict each other are refused, and nothing half-extracted stays."""
     image = _image_of(registry, (_member("app/a"), b"x"), (_member("app/a/b"), b"y"))
     with pytest.raises(InvalidInput, match="both as a file and as a folder"):
@@ -304,7 +306,7 @@ def test_a_file_that_is_also_a_folder_is_refused(registry, tmp_path):
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_archives_that_lie_about_sizes_are_refused(registry, tmp_path):
+def test_archives_that_lie_about_sizes_are_refused(registry: Path, tmp_path: Path) -> None:
     """A layer that is cut off is refused."""
     layout = Layout(registry / "digits")
     image = _image_of(registry, (_member("app/a"), b"x" * 5000))
@@ -325,7 +327,7 @@ def test_archives_that_lie_about_sizes_are_refused(registry, tmp_path):
 @pytest.mark.parametrize(
     "config", [{"WorkingDir": "/app/../.."}, {"WorkingDir": "app"}, {"Entrypoint": [1]}, {"Env": ["A=\0"]}, {"Env": 5}]
 )
-def test_hostile_configurations_are_refused(registry, tmp_path, config):
+def test_hostile_configurations_are_refused(registry: Path, tmp_path: Path, config) -> None:
     """An image's configuration cannot lead a job out of the image or crash the engine."""
     image = _image_of(registry, (_member("app/a"), b"x"), config=config)
     with pytest.raises(InvalidInput):
@@ -333,7 +335,7 @@ def test_hostile_configurations_are_refused(registry, tmp_path, config):
 
 
 @pytest.mark.parametrize("spoilt", ["[]", "{}", '{"layers": 5}', '{"config": []}', "not json", "[" * 100_000])
-def test_hostile_manifests_are_refused(registry, tmp_path, spoilt):
+def test_hostile_manifests_are_refused(registry: Path, tmp_path: Path, spoilt: str) -> None:
     """A manifest that is none is refused, whatever it is instead."""
     layout = Layout(registry / "digits")
     with layout.scratch() as scratch:

@@ -39,7 +39,7 @@ def problems(text: str | bytes) -> list[tuple[int | None, str]]:
         "--index-url https://packages.example/simple\n-i https://packages.example\n--require-hashes\nnumpy==2.4.6",
     ],
 )
-def test_locks_that_hold(text):
+def test_locks_that_hold(text: str) -> None:
     """Hashes, markers, comments, continued lines and index options are no obstacle to a lock that holds."""
     assert problems(text) == []
 
@@ -67,31 +67,31 @@ def test_locks_that_hold(text):
         (b"#" * ((1 << 20) + 1), [None]),
     ],
 )
-def test_locks_that_do_not_hold(text, lines):
+def test_locks_that_do_not_hold(text, lines) -> None:
     """Every line that locks nothing, or locks what is not installed, is named with its number."""
     assert [line for line, _ in problems(text)] == lines
 
 
-def test_messages_name_both_versions():
+def test_messages_name_both_versions() -> None:
     """A person reads what is locked and what is there."""
     ((_, message),) = problems("numpy==2.4.5")
     assert message == "numpy==2.4.5 is locked, but 2.4.6 is installed"
 
 
-def test_credentials_of_an_index_are_not_repeated():
+def test_credentials_of_an_index_are_not_repeated() -> None:
     """A refused line does not bring a password into a log."""
     told = problems("--index-url https://user:secret@packages.example\nnumpy==1\n")
     assert "secret" not in str(told)
 
 
-def test_installed_versions_are_this_interpreter_s():
+def test_installed_versions_are_this_interpreter_s() -> None:
     """Names are normalised as the package index does it."""
     found = installed_versions()
     assert "numpy" in found
     assert all(name == name.lower() and "_" not in name for name in found)
 
 
-def test_markers_are_kept_apart():
+def test_markers_are_kept_apart() -> None:
     """A line whose marker is false is read and does not apply."""
     found: list[Problem] = []
     (item,) = parse_lock(b"numpy==1 ; python_version < '3'", "r", found)

@@ -8,7 +8,7 @@ from mlgitops.core.errors import InvalidInput
 CONTAINER = {"name": "tensorflow", "image": "digits"}
 
 
-def manifest(roles=None, name="digits", annotations=None, policy=None, **spec):
+def manifest(roles=None, name: object = "digits", annotations=None, policy=None, **spec):
     """Return a TFJob."""
     metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
     roles = {"Worker": role()} if roles is None else roles
@@ -20,7 +20,7 @@ def role(containers=(CONTAINER,), **more):
     return {"template": {"spec": {"containers": list(containers)}}, **more}
 
 
-def test_defaults_are_the_operators():
+def test_defaults_are_the_operators() -> None:
     """One replica, Never, cleanPodPolicy None, no limits, worker 0 decides."""
     job = parse_job(manifest())
     assert (job.roles["Worker"].count, job.roles["Worker"].restart_policy) == (1, "Never")
@@ -58,14 +58,14 @@ def test_defaults_are_the_operators():
         (manifest(annotations={"note": 5}), "metadata.annotations.note"),
     ],
 )  # fmt: skip
-def test_what_a_cluster_refuses_is_refused(spoilt, pointer):
+def test_what_a_cluster_refuses_is_refused(spoilt, pointer: str) -> None:
     """Bad names, missing containers or images, two deciding roles and wrong types are refused, with their place."""
     with pytest.raises(InvalidInput) as caught:
         parse_job(spoilt)
     assert any(pointer in (problem.pointer or "") for problem in caught.value.problems)
 
 
-def test_everything_wrong_is_told_at_once():
+def test_everything_wrong_is_told_at_once() -> None:
     """A person sees every problem of a manifest in one go."""
     with pytest.raises(InvalidInput) as caught:
         parse_job(manifest({"Worker": role([{"name": "main"}])}, name="X", policy={"backoffLimit": "3"}))
@@ -83,12 +83,12 @@ def test_everything_wrong_is_told_at_once():
         manifest(policy={"activeDeadlineSeconds": -1, "cleanPodPolicy": "Sometimes"}, successPolicy="Anything"),
     ],
 )
-def test_what_nobody_checks_on_a_cluster_passes(job):
+def test_what_nobody_checks_on_a_cluster_passes(job) -> None:
     """Values that the operator accepts unseen are accepted here, too: to warn of them is lint's business."""
     assert parse_job(job).name == "digits"
 
 
-def test_the_case_of_replica_types_is_corrected():
+def test_the_case_of_replica_types_is_corrected() -> None:
     """A replica type in the wrong case means the right one."""
     job = parse_job(manifest({"chief": role(), "WORKER": role(), "ps": role()}))
     assert set(job.roles) == {"Chief", "Worker", "PS"}

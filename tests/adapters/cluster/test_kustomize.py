@@ -33,14 +33,14 @@ def reader(kustomization, **files):
     return found.get
 
 
-def problems(kustomization, namespace="training", **files):
+def problems(kustomization, namespace: str = "training", **files):
     """Return why a folder is refused."""
     with pytest.raises(InvalidInput) as caught:
         build(reader(kustomization, **files), FOLDER, namespace=namespace)
     return caught.value.problems
 
 
-def test_listed_files_are_built_with_namespace_labels_and_annotations():
+def test_listed_files_are_built_with_namespace_labels_and_annotations() -> None:
     """Objects get the kustomization's namespace, labels and annotations, and nothing else changes."""
     kustomization = """
         apiVersion: kustomize.config.k8s.io/v1beta1
@@ -60,7 +60,7 @@ def test_listed_files_are_built_with_namespace_labels_and_annotations():
     assert job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"] == "digits"
 
 
-def test_a_folder_may_list_nothing():
+def test_a_folder_may_list_nothing() -> None:
     """Between attempts the kustomization lists no job, and that is no error."""
     assert build(reader("namespace: training\nresources: []\n", tfjob=JOB), FOLDER) == []
 
@@ -68,7 +68,7 @@ def test_a_folder_may_list_nothing():
 @pytest.mark.parametrize(
     "field", ["patches", "bases", "helmCharts", "generators", "components", "images", "namePrefix"]
 )
-def test_other_fields_are_refused_with_their_place(field):
+def test_other_fields_are_refused_with_their_place(field: str) -> None:
     """A field that would change the result in a way nobody looks at here is refused by name and line."""
     (problem,) = problems(f"namespace: training\n{field}: [x]\n")
     assert (problem.line, problem.pointer) == (2, field)
@@ -89,13 +89,13 @@ def test_other_fields_are_refused_with_their_place(field):
         "5",
     ],
 )
-def test_only_files_of_the_folder_can_be_listed(resource):
+def test_only_files_of_the_folder_can_be_listed(resource: str) -> None:
     """Remote bases, other folders and whatever is no YAML file are refused before anything is read."""
     (problem,) = problems(f"resources:\n  - {resource}\n", tfjob=JOB)
     assert (problem.line, problem.pointer) == (2, "resources[0]")
 
 
-def test_absent_and_repeated_files_are_told_together():
+def test_absent_and_repeated_files_are_told_together() -> None:
     """Every wrong line of the list is told at once."""
     found = problems("resources: [absent.yaml, tfjob.yaml, ./tfjob.yaml]\n", tfjob=JOB)
     assert [problem.message for problem in found] == [
@@ -104,7 +104,7 @@ def test_absent_and_repeated_files_are_told_together():
     ]
 
 
-def test_another_kind_in_a_listed_file_is_refused():
+def test_another_kind_in_a_listed_file_is_refused() -> None:
     """A ClusterRoleBinding hidden behind the job in the same file is refused, with its own line."""
     smuggled = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: x}\n"
     (problem,) = problems("resources: [tfjob.yaml]\n", tfjob=f"{JOB}---\n{smuggled}")
@@ -112,7 +112,7 @@ def test_another_kind_in_a_listed_file_is_refused():
     assert problem.line == 16
 
 
-def test_serving_kinds_do_not_belong_to_training():
+def test_serving_kinds_do_not_belong_to_training() -> None:
     """An environment holds the kinds of its own purpose: no InferenceService in training."""
     service = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: digits}\n"
     assert "not allowed here" in problems("resources: [service.yaml]\n", service=service)[0].message
@@ -123,7 +123,7 @@ def test_serving_kinds_do_not_belong_to_training():
     assert build(files.get, "environments/production/digits")[0]["kind"] == "InferenceService"
 
 
-def test_another_namespace_is_refused_wherever_it_is_written():
+def test_another_namespace_is_refused_wherever_it_is_written() -> None:
     """Neither the kustomization nor an object can reach another namespace than the environment's."""
     assert problems("namespace: kube-system\nresources: []\n")[0].pointer == "namespace"
     job = JOB.replace("metadata:\n", "metadata:\n  namespace: kube-system\n")
@@ -148,7 +148,7 @@ def test_another_namespace_is_refused_wherever_it_is_written():
         ("spec.containers[0].resources.limits.memory", "resources: {limits: {memory: lots}}"),
     ],
 )  # fmt: skip
-def test_a_pod_that_asks_for_more_is_refused(where, extra):
+def test_a_pod_that_asks_for_more_is_refused(where: str, extra: str) -> None:
     """Host folders, secrets, privileges and every field that is not honoured are refused with their line."""
     indent = " " * (14 if "containers[0]" in where else 10)
     (problem,) = problems("resources: [tfjob.yaml]\n", tfjob=f"{JOB}{indent}{extra}\n")
@@ -156,13 +156,13 @@ def test_a_pod_that_asks_for_more_is_refused(where, extra):
     assert problem.line == 14
 
 
-def test_a_job_is_there_once():
+def test_a_job_is_there_once() -> None:
     """The same name in two files is refused: it would be one object with two meanings."""
     found = problems("resources: [a.yaml, b.yaml]\n", a=JOB, b=JOB)
     assert "TFJob digits-0123456789ab is there twice" in found[0].message
 
 
-def test_malformed_files_are_refused_with_their_place():
+def test_malformed_files_are_refused_with_their_place() -> None:
     """A file that is no YAML, or a kustomization that is no mapping, is refused without a traceback."""
     assert problems("resources: [tfjob.yaml]\n", tfjob="a: 1\na: 2\n")[0].path == f"{FOLDER}/tfjob.yaml"
     assert "mapping" in problems("- x\n")[0].message
@@ -171,7 +171,7 @@ def test_malformed_files_are_refused_with_their_place():
         build(lambda path: None, FOLDER)
 
 
-def test_an_environments_folders_are_found_by_their_kustomizations():
+def test_an_environments_folders_are_found_by_their_kustomizations() -> None:
     """The folders of an environment are those directly below it that have a kustomization."""
     paths = [
         "environments/training/digits/kustomization.yaml",

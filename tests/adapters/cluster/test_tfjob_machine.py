@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgitops.adapters.cluster.tfjob import (
+    PodPhase,
     PodView,
     Replicas,
     TrainingJob,
@@ -22,7 +23,7 @@ NOW = datetime(2026, 11, 30, tzinfo=UTC)
 PHASES = ("Pending", "Running", "Succeeded", "Failed")
 
 
-def job(roles=None, policy="Never", **more):
+def job(roles=None, policy: str = "Never", **more):
     """Return a job with replica counts by type."""
     replicas = {
         role: Replicas(count=count, restart_policy=policy, template={})
@@ -31,7 +32,7 @@ def job(roles=None, policy="Never", **more):
     return TrainingJob(name="job", roles=replicas, **more)
 
 
-def pod(role="Worker", index=0, phase="Running", **more):
+def pod(role: str = "Worker", index=0, phase: PodPhase = "Running", **more):
     """Return what is seen of one pod."""
     return PodView(name=pod_name("job", role, index), role=role, index=index, phase=phase, **more)
 
@@ -41,14 +42,14 @@ def running(one):
     return advance(one, created(one, NOW), [], NOW).status
 
 
-def test_missing_pods_are_wished_for_by_name_and_index():
+def test_missing_pods_are_wished_for_by_name_and_index() -> None:
     """The first pass asks for every replica, and starts the job's clock."""
     step = advance(job({"Chief": 1, "Worker": 2}), created(job(), NOW), [], NOW)
     assert step.create == (("Chief", 0), ("Worker", 0), ("Worker", 1))
     assert step.status.started_at == NOW
 
 
-def test_the_chief_wins_over_a_worker_that_fails_in_the_same_moment():
+def test_the_chief_wins_over_a_worker_that_fails_in_the_same_moment() -> None:
     """A job whose chief succeeded has succeeded, also when a worker failed at the same time."""
     one = job({"Chief": 1, "Worker": 1})
     pods = [pod("Chief", phase="Succeeded", exit_code=0), pod(phase="Failed", exit_code=1)]
@@ -57,14 +58,14 @@ def test_the_chief_wins_over_a_worker_that_fails_in_the_same_moment():
     assert not status.holds("Failed")
 
 
-def test_a_restarting_peer_does_not_hide_a_failure_for_good():
+def test_a_restarting_peer_does_not_hide_a_failure_for_good() -> None:
     """A replica that failed for good fails the job while another one restarts."""
     one = job({"Worker": 2}, policy="ExitCode")
     pods = [pod(phase="Failed", exit_code=1), pod(index=1, phase="Failed", exit_code=137)]
     assert advance(one, running(one), pods, NOW).status.holds("Failed")
 
 
-def test_restarting_and_running_exclude_each_other():
+def test_restarting_and_running_exclude_each_other() -> None:
     """A job is Restarting while a replica is made again, then Running again, never both."""
     one = job({"Chief": 1, "Worker": 1}, policy="ExitCode")
     pods = [pod("Chief"), pod(phase="Failed", exit_code=143)]
@@ -77,13 +78,13 @@ def test_restarting_and_running_exclude_each_other():
 
 
 @pytest.mark.parametrize(("count", "finished"), [(0, True), (-1, False)])
-def test_no_replicas_are_a_success_and_less_than_none_are_not(count, finished):
+def test_no_replicas_are_a_success_and_less_than_none_are_not(count: int, finished: bool) -> None:
     """A worker type with 0 replicas has nothing left to succeed; a negative number never ends by itself."""
     one = job({"Worker": count})
     assert running(one).finished is finished
 
 
-def test_dynamic_workers_know_the_parameter_servers_and_themselves():
+def test_dynamic_workers_know_the_parameter_servers_and_themselves() -> None:
     """With enableDynamicWorker the TF_CONFIG is sparse, so that workers may come and go."""
     one = job({"Worker": 2, "PS": 1}, dynamic_workers=True)
     ports = {"job-worker-0": 1, "job-worker-1": 2, "job-ps-0": 3}
@@ -112,7 +113,7 @@ STEPS = st.lists(
     clean=st.sampled_from(["None", "Running", "All"]),
     chief=st.booleans(),
 )
-def test_whatever_pods_do_the_controller_keeps_its_rules(steps, policy, limit, clean, chief):
+def test_whatever_pods_do_the_controller_keeps_its_rules(steps, policy, limit, clean, chief) -> None:
     """An outcome is final, excludes the other, comes with its time and a reason, and ends the making of pods."""
     roles = {"Worker": 2, "PS": 1} | ({"Chief": 1} if chief else {})
     one = job(roles, policy=policy, backoff_limit=limit, clean_pod_policy=clean, active_deadline_seconds=20)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 """Where a process finds this module."""
 
 
-def evaluator(folder, script, **options):
+def evaluator(folder: Path, script, **options):
     """An evaluator whose worker is a script that may use `request`, `report` and `answer`."""
     worker = folder / "worker.py"
     worker.write_text(textwrap.dedent(GOOD) + textwrap.dedent(script).replace("OUTSIDE", repr(str(folder))))
@@ -38,7 +38,7 @@ def evaluator(folder, script, **options):
     )
 
 
-def request(key="first", **specification):
+def request(key: str = "first", **specification):
     return EvaluationRequest(
         key=key,
         candidate_uri="file:///candidate",
@@ -66,7 +66,7 @@ def until(condition):
         time.sleep(0.05)
 
 
-def test_asked_twice_runs_once(tmp_path):
+def test_asked_twice_runs_once(tmp_path: Path) -> None:
     """However often and from wherever one asks, a key is evaluated once; another key anew."""
     one = evaluator(tmp_path, "open(OUTSIDE + '/runs', 'a').write('x'); answer()")
     assert one.evaluate(request()) is None
@@ -77,7 +77,7 @@ def test_asked_twice_runs_once(tmp_path):
     assert (tmp_path / "runs").read_text() == "xx"
 
 
-def test_callers_at_once_start_one(tmp_path):
+def test_callers_at_once_start_one(tmp_path: Path) -> None:
     """Several processes that ask at the same moment start one evaluation."""
     evaluator(tmp_path, "import time; open(OUTSIDE + '/runs', 'a').write('x'); time.sleep(1); answer()")
     code = textwrap.dedent(
@@ -99,7 +99,7 @@ def test_callers_at_once_start_one(tmp_path):
     assert (tmp_path / "runs").read_text() == "x"
 
 
-def test_no_credentials_get_in(tmp_path, monkeypatch):
+def test_no_credentials_get_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker sees none of the caller's variables, a home of its own, and works in a folder that goes away."""
     for name in ("GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "MLGITOPS_TOKEN", "PYTHONPATH"):
         monkeypatch.setenv(name, "secret-value")
@@ -111,7 +111,7 @@ def test_no_credentials_get_in(tmp_path, monkeypatch):
     assert not Path(report["cwd"]).exists()
 
 
-def test_time_limit_ends_everything_that_was_started(tmp_path):
+def test_time_limit_ends_everything_that_was_started(tmp_path: Path) -> None:
     """An evaluation that takes too long is ended with all its descendants, also those in sessions of their own."""
     one = evaluator(
         tmp_path,
@@ -136,7 +136,7 @@ def test_time_limit_ends_everything_that_was_started(tmp_path):
     assert [pid for pid in children if start_time(pid) is not None] == []
 
 
-def test_memory_limit_holds(tmp_path):
+def test_memory_limit_holds(tmp_path: Path) -> None:
     """An evaluation that takes more memory than allowed is ended and not tried again."""
     one = evaluator(
         tmp_path,
@@ -151,7 +151,7 @@ def test_memory_limit_holds(tmp_path):
     assert (tmp_path / "runs").read_text() == "x"
 
 
-def test_file_limit_holds(tmp_path):
+def test_file_limit_holds(tmp_path: Path) -> None:
     """No file grows beyond the limit, so that nothing fills the disk."""
     one = evaluator(
         tmp_path,
@@ -164,7 +164,7 @@ def test_file_limit_holds(tmp_path):
     assert wait(one, request()).report["limits"] == [[1 << 30, 1 << 30], [0, 0]]
 
 
-def test_crash_is_tried_once_more(tmp_path):
+def test_crash_is_tried_once_more(tmp_path: Path) -> None:
     """A crash that does not come again costs nothing."""
     one = evaluator(
         tmp_path,
@@ -180,7 +180,7 @@ def test_crash_is_tried_once_more(tmp_path):
     assert (outcome.report, outcome.error) == ({"seen": "first"}, "")
 
 
-def test_crash_that_comes_again_is_no_answer(tmp_path):
+def test_crash_that_comes_again_is_no_answer(tmp_path: Path) -> None:
     """After two crashes there is an error with signal or status and the end of the log, and no third run."""
     one = evaluator(tmp_path, "open(OUTSIDE + '/runs', 'a').write('x'); raise RuntimeError('lost my way')")
     outcome = wait(one, request())
@@ -191,7 +191,7 @@ def test_crash_that_comes_again_is_no_answer(tmp_path):
     assert "lost my way" in one.log("first")
 
 
-def test_killed_supervisor_is_replaced_once(tmp_path):
+def test_killed_supervisor_is_replaced_once(tmp_path: Path) -> None:
     """When the watcher itself is killed its worker ends too; it is started once more, then there is an error."""
     one = evaluator(tmp_path, "import os, time; open(OUTSIDE + f'/{os.getpid()}.worker', 'w').close(); time.sleep(600)")
     for count in (1, 2):
@@ -203,7 +203,7 @@ def test_killed_supervisor_is_replaced_once(tmp_path):
     assert outcome.error == "the evaluation was ended from outside 2 times"
 
 
-def test_someone_elses_pid_is_not_taken_for_the_evaluation(tmp_path):
+def test_someone_elses_pid_is_not_taken_for_the_evaluation(tmp_path: Path) -> None:
     """A recorded pid that now belongs to another process does not count as running."""
     one = evaluator(tmp_path, "answer()")
     folder = one.folder("first")
@@ -212,7 +212,7 @@ def test_someone_elses_pid_is_not_taken_for_the_evaluation(tmp_path):
     assert wait(one, request()).report == {"seen": "first"}
 
 
-def test_refusals_arrive(tmp_path):
+def test_refusals_arrive(tmp_path: Path) -> None:
     """Why a model is refused reaches the caller in the worker's words."""
     one = evaluator(tmp_path, "answer(report=None, refused=['it has operations', 'its probe failed'])")
     outcome = wait(one, request())
@@ -223,7 +223,7 @@ def test_refusals_arrive(tmp_path):
 @pytest.mark.parametrize(
     "specification", [{"task": "poetry"}, {"timeoutSeconds": 0}, {"memoryMegabytes": "much"}, {"timeoutSeconds": True}]
 )
-def test_bad_specifications_start_nothing(tmp_path, specification):
+def test_bad_specifications_start_nothing(tmp_path: Path, specification) -> None:
     """A specification without a known task or with limits that are no numbers is refused at once."""
     one = evaluator(tmp_path, "answer()")
     with pytest.raises(InvalidInput, match=r"evaluation\."):
@@ -231,7 +231,7 @@ def test_bad_specifications_start_nothing(tmp_path, specification):
     assert not (one.folder("first") / "process.json").exists()
 
 
-def test_missing_model_is_told_at_once(tmp_path):
+def test_missing_model_is_told_at_once(tmp_path: Path) -> None:
     """What the store does not have is the caller's error, not an evaluation's."""
 
     def nothing(uri):

@@ -21,7 +21,7 @@ from mlgitops.ports.evaluator import EvaluationRequest
 EXAMPLES, FEATURES, CLASSES = 240, 6, 3
 
 
-def save(folder, weights, *, body=None, width=FEATURES, name="x"):
+def save(folder: Path, weights, *, body=None, width=FEATURES, name: str = "x"):
     """Write a linear classifier; `body` may do something else to the inputs first."""
     import tensorflow as tf
 
@@ -44,17 +44,17 @@ def weights():
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory, weights):
+def good(tmp_path_factory: pytest.TempPathFactory, weights):
     return save(tmp_path_factory.mktemp("models") / "good", weights)
 
 
 @pytest.fixture(scope="module")
-def bad(tmp_path_factory, weights):
+def bad(tmp_path_factory: pytest.TempPathFactory, weights):
     return save(tmp_path_factory.mktemp("models") / "bad", weights[::-1].copy())
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory: pytest.TempPathFactory):
     generator = np.random.default_rng(5)
     x = generator.normal(size=(EXAMPLES, FEATURES)).astype(np.float32)
     file = tmp_path_factory.mktemp("data") / "evaluation.npz"
@@ -79,7 +79,7 @@ def evaluate(candidate, data, scratch, *, champion=None, digest=None, **specific
 
 
 @pytest.mark.tensorflow
-def test_whole_evaluation_in_its_own_process(tmp_path, good, bad, data):
+def test_whole_evaluation_in_its_own_process(tmp_path: Path, good, bad, data) -> None:
     """Candidate and champion are evaluated on the same examples and the candidate answers a real request."""
     one = EmbeddedEvaluator(tmp_path / "home", Path)
     request = EvaluationRequest(
@@ -113,7 +113,7 @@ def test_whole_evaluation_in_its_own_process(tmp_path, good, bad, data):
 
 
 @pytest.mark.tensorflow
-def test_report_says_digest_and_is_repeatable(tmp_path, good, data):
+def test_report_says_digest_and_is_repeatable(tmp_path: Path, good, data) -> None:
     """Without a digest beforehand the report tells it; the same evaluation gives the same numbers."""
     first, second = (evaluate(good, data, tmp_path)["report"]["candidate"] for _ in range(2))
     assert first["digest"] == str(directory_digest(good))
@@ -122,7 +122,7 @@ def test_report_says_digest_and_is_repeatable(tmp_path, good, data):
 
 
 @pytest.mark.tensorflow
-def test_other_bytes_are_refused(tmp_path, good, data):
+def test_other_bytes_are_refused(tmp_path: Path, good, data) -> None:
     """A model whose files are not those of the release is refused before it is loaded."""
     result = evaluate(good, data, tmp_path, digest="sha256:" + "0" * 64)
     assert result["report"] is None
@@ -130,7 +130,7 @@ def test_other_bytes_are_refused(tmp_path, good, data):
 
 
 @pytest.mark.tensorflow
-def test_file_writing_model_is_refused_before_it_runs(tmp_path, weights, data):
+def test_file_writing_model_is_refused_before_it_runs(tmp_path: Path, weights, data) -> None:
     """A model that would write a file is refused by name of the operation, and the file is not written."""
     import tensorflow as tf
 
@@ -148,7 +148,7 @@ def test_file_writing_model_is_refused_before_it_runs(tmp_path, weights, data):
 
 
 @pytest.mark.tensorflow
-def test_initialiser_that_reads_files_is_refused(tmp_path, weights, data):
+def test_initialiser_that_reads_files_is_refused(tmp_path: Path, weights, data) -> None:
     """What would run at load, before any request, is found as well."""
     import tensorflow as tf
 
@@ -173,7 +173,7 @@ def test_initialiser_that_reads_files_is_refused(tmp_path, weights, data):
 
 
 @pytest.mark.tensorflow
-def test_checkpoint_operations_outside_the_saver_are_refused(tmp_path, weights, data):
+def test_checkpoint_operations_outside_the_saver_are_refused(tmp_path: Path, weights, data) -> None:
     """SaveV2 is allowed where every export has it and refused in a signature, where it could write any file."""
     import tensorflow as tf
 
@@ -190,7 +190,7 @@ def test_checkpoint_operations_outside_the_saver_are_refused(tmp_path, weights, 
 
 
 @pytest.mark.tensorflow
-def test_python_functions_are_refused(tmp_path, weights, data):
+def test_python_functions_are_refused(tmp_path: Path, weights, data) -> None:
     """A graph that calls Python is refused: it would run code of whoever loads it."""
     import tensorflow as tf
 
@@ -203,7 +203,7 @@ def test_python_functions_are_refused(tmp_path, weights, data):
 
 
 @pytest.mark.tensorflow
-def test_clean_keras_export_is_accepted(tmp_path, data):
+def test_clean_keras_export_is_accepted(tmp_path: Path, data) -> None:
     """What Keras exports, with normalisation and dropout, has nothing that is refused."""
     import keras
 
@@ -216,7 +216,7 @@ def test_clean_keras_export_is_accepted(tmp_path, data):
 
 
 @pytest.mark.tensorflow
-def test_second_form_of_the_graph_is_refused(tmp_path, weights, data):
+def test_second_form_of_the_graph_is_refused(tmp_path: Path, weights, data) -> None:
     """A text graph beside the scanned one could be loaded instead by another server."""
     model = save(tmp_path / "model", weights)
     (model / "1" / "saved_model.pbtxt").write_text("")
@@ -224,7 +224,7 @@ def test_second_form_of_the_graph_is_refused(tmp_path, weights, data):
 
 
 @pytest.mark.tensorflow
-def test_garbage_is_refused(tmp_path, data):
+def test_garbage_is_refused(tmp_path: Path, data) -> None:
     """A file that is no protobuf is a refusal with a reason, not a crash."""
     (tmp_path / "model" / "1").mkdir(parents=True)
     (tmp_path / "model" / "1" / "saved_model.pb").write_bytes(b"\xff" * 100)
@@ -232,7 +232,7 @@ def test_garbage_is_refused(tmp_path, data):
 
 
 @pytest.mark.tensorflow
-def test_not_a_number_is_refused(tmp_path, weights, data):
+def test_not_a_number_is_refused(tmp_path: Path, weights, data) -> None:
     """A model that answers NaN is refused whatever its other answers are."""
     import tensorflow as tf
 
@@ -243,7 +243,7 @@ def test_not_a_number_is_refused(tmp_path, weights, data):
 
 
 @pytest.mark.tensorflow
-def test_candidate_must_accept_what_the_champion_accepted(tmp_path, weights, good, data):
+def test_candidate_must_accept_what_the_champion_accepted(tmp_path: Path, weights, good, data) -> None:
     """An input under another name breaks the champion's clients, so the candidate is refused."""
     model = save(tmp_path / "model", weights, name="pixels")
     result = evaluate(model, data, tmp_path, champion=good)
@@ -252,7 +252,7 @@ def test_candidate_must_accept_what_the_champion_accepted(tmp_path, weights, goo
 
 
 @pytest.mark.tensorflow
-def test_broken_champion_is_told_and_does_not_refuse(tmp_path, good, data):
+def test_broken_champion_is_told_and_does_not_refuse(tmp_path: Path, good, data) -> None:
     """A champion that cannot be evaluated is no fault of the candidate; limits against it fail all the same."""
     (tmp_path / "champion").mkdir()
     result = evaluate(good, data, tmp_path, champion=tmp_path / "champion")
@@ -262,14 +262,14 @@ def test_broken_champion_is_told_and_does_not_refuse(tmp_path, good, data):
 
 
 @pytest.mark.tensorflow
-def test_wrong_width_is_refused(tmp_path, data):
+def test_wrong_width_is_refused(tmp_path: Path, data) -> None:
     """A signature that does not fit the evaluation set is refused with both shapes."""
     result = evaluate(save(tmp_path / "model", np.eye(9, 3, dtype=np.float32), width=9), data, tmp_path)
     assert "[None, 9]" in result["refused"][0]
 
 
 @pytest.mark.tensorflow
-def test_own_command_is_marked(tmp_path, good, data):
+def test_own_command_is_marked(tmp_path: Path, good, data) -> None:
     """A user's command gets predictions and labels; its metrics are marked as its own."""
     script = (
         "import json, os, numpy; d = numpy.load(os.environ['MLGITOPS_PREDICTIONS']);"
@@ -286,7 +286,7 @@ def test_own_command_is_marked(tmp_path, good, data):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("script", ["raise SystemExit(3)", "print('[1]')", "print('{\"a\": NaN}')", "pass"])
-def test_own_command_that_fails_reports_nothing(tmp_path, good, data, script):
+def test_own_command_that_fails_reports_nothing(tmp_path: Path, good, data, script: str) -> None:
     """A command that fails or prints no finite numbers has no metrics, and gates on them fail."""
     report = evaluate(good, data, tmp_path, command=["python", "-c", script])["report"]
     assert report["selfReported"]["metrics"] == {}
@@ -295,7 +295,7 @@ def test_own_command_that_fails_reports_nothing(tmp_path, good, data, script):
 
 
 @pytest.mark.parametrize("missing", ["x", "y", "hour"])
-def test_missing_array_is_no_answer(tmp_path, missing):
+def test_missing_array_is_no_answer(tmp_path: Path, missing: str) -> None:
     """An evaluation set without a named array is an error that names what it has, not a refusal of the model."""
     arrays = {"x": np.zeros((3, FEATURES)), "y": np.zeros(3, dtype=int), "hour": np.zeros(3)}
     del arrays[missing]
@@ -306,7 +306,7 @@ def test_missing_array_is_no_answer(tmp_path, missing):
     assert result["refused"] == []
 
 
-def test_hostile_evaluation_set_is_no_answer(tmp_path):
+def test_hostile_evaluation_set_is_no_answer(tmp_path: Path) -> None:
     """Pickled objects in an evaluation set are not loaded."""
     np.savez(tmp_path / "set.npz", x=np.array([{}, {}], dtype=object), y=np.zeros(2))
     assert "plain arrays" in evaluate(tmp_path, tmp_path / "set.npz", tmp_path)["error"]
@@ -326,7 +326,7 @@ def test_hostile_evaluation_set_is_no_answer(tmp_path):
         (["1/saved_model.pb", "2/saved_model.pb"], "several versions"),
     ],
 )
-def test_layouts_that_no_server_finds_are_refused(tmp_path, paths, reason):
+def test_layouts_that_no_server_finds_are_refused(tmp_path: Path, paths, reason: str) -> None:
     """The model must be in exactly one folder with a whole number for a name."""
     for path in paths:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -335,7 +335,7 @@ def test_layouts_that_no_server_finds_are_refused(tmp_path, paths, reason):
         version_of(tmp_path)
 
 
-def test_result_file_is_json_without_nan(tmp_path, monkeypatch):
+def test_result_file_is_json_without_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's result never carries NaN, which JSON does not have."""
     monkeypatch.setattr(worker, "evaluate", lambda _request, _scratch: {"report": {"a": float("nan"), "b": [1.5]}})
     (tmp_path / "request.json").write_text("{}")
@@ -343,6 +343,6 @@ def test_result_file_is_json_without_nan(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "result.json").read_text()) == {"report": {"a": None, "b": [1.5]}}
 
 
-def test_refused_carries_every_reason():
+def test_refused_carries_every_reason() -> None:
     """All reasons of a refusal are kept apart."""
     assert Refused("a", "b").reasons == ("a", "b")

@@ -1,5 +1,7 @@
 """Messages and trees, against whatever text and edits somebody comes up with."""
 
+from collections.abc import Iterator
+
 import pygit2
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -35,7 +37,7 @@ EDITS = st.lists(st.dictionaries(PATHS, st.none() | st.binary(max_size=3), max_s
 @example("\n\nbody\n\nDecision: 9\n", {})
 @example("\n\nwords\nDecision: 9", {})
 @given(TEXT, st.dictionaries(NAMES, TEXT))
-def test_only_given_trailers_are_read(text, trailers):
+def test_only_given_trailers_are_read(text, trailers) -> None:
     """Whatever a message and its values hold, exactly the given trailers are read back."""
     message = commits.render_message("subject " + text, trailers)
     assert commits.parse_trailers(message) == {name: commits.one_line(value) for name, value in trailers.items()}
@@ -43,7 +45,7 @@ def test_only_given_trailers_are_read(text, trailers):
 
 
 @given(TEXT, TEXT)
-def test_any_author_can_be_written(name, email):
+def test_any_author_can_be_written(name, email) -> None:
     """Whatever somebody calls themselves, git can write it down, and reads the same back."""
     person = commits.clean_person(Person(name=name, email=email))
     signature = pygit2.Signature(person.name, person.email, 0, 0, "utf-8")
@@ -63,12 +65,12 @@ def test_any_author_can_be_written(name, email):
         ("s\n\n  A: 1", {}),
     ],
 )
-def test_trailers_of_others_commits(message, trailers):
+def test_trailers_of_others_commits(message: str, trailers) -> None:
     """Trailers are read from the last paragraph, when it is nothing but trailers and not the subject."""
     assert commits.parse_trailers(message) == trailers
 
 
-def test_a_message_needs_a_subject():
+def test_a_message_needs_a_subject() -> None:
     """A message without a first line is refused."""
     for message in ("", "\n\n", " \x00\n"):
         with pytest.raises(InvalidInput, match="subject"):
@@ -76,13 +78,13 @@ def test_a_message_needs_a_subject():
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory):
+def repository(tmp_path_factory: pytest.TempPathFactory):
     return pygit2.init_repository(str(tmp_path_factory.mktemp("trees")), bare=True)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
-def test_edits_do_what_a_dictionary_of_files_does(repository, edits):
+def test_edits_do_what_a_dictionary_of_files_does(repository, edits) -> None:
     """Edits leave the files a plain dictionary would hold; a refused one leaves the tree as it was."""
     tree = None
     files: dict[str, bytes] = {}
@@ -101,8 +103,8 @@ def test_edits_do_what_a_dictionary_of_files_does(repository, edits):
         assert all(len(entry) for _, entry in _folders(tree))
 
 
-def _folders(tree, prefix=""):
+def _folders(tree: pygit2.Tree, prefix: str = "") -> Iterator[tuple[str, pygit2.Tree]]:
     for entry in tree:
         if isinstance(entry, pygit2.Tree):
-            yield prefix + entry.name, entry
-            yield from _folders(entry, prefix + entry.name + "/")
+            yield prefix + str(entry.name), entry
+            yield from _folders(entry, f"{prefix}{entry.name}/")

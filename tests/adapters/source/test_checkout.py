@@ -34,7 +34,7 @@ def left_by(folder: Path) -> int:
 
 
 @pytest.fixture
-def source(tmp_path) -> Checkout:
+def source(tmp_path: Path) -> Checkout:
     (tmp_path / "source").mkdir()
     return Checkout(
         tmp_path / "source", SourceCommit(revision="a" * 40, author="Ada <ada@example.org>", subject="first")
@@ -57,21 +57,21 @@ def ended(pid: int, seconds: float = 10) -> bool:
     return False
 
 
-def test_code_and_output_are_the_commands(source):
+def test_code_and_output_are_the_commands(source: Checkout) -> None:
     """What the command wrote to either stream, and its exit code, come back; a signal is told as a shell does."""
     program = "import sys; print('out', flush=True); print('err', file=sys.stderr); sys.exit(3)"
     assert source.run(python(program), 30) == (3, "out\nerr\n")
     assert source.run(python("import os; os.kill(os.getpid(), 9)"), 30) == (128 + 9, "")
 
 
-def test_a_command_that_is_not_there_is_said(source):
+def test_a_command_that_is_not_there_is_said(source: Checkout) -> None:
     """A mistyped command fails as in a shell, with its name."""
     code, said = source.run(["no-such-command"], 30)
     assert code == 127
     assert "no-such-command" in said
 
 
-def test_only_the_end_of_the_output_is_kept(source, tmp_path):
+def test_only_the_end_of_the_output_is_kept(source: Checkout, tmp_path: Path) -> None:
     """Output without end fills neither memory nor disk: its last bytes are kept."""
     program = f"import sys; [sys.stdout.write('x' * 1_000_000) for _ in range(20)]; print('{'y' * 10}')"
     code, said = source.run(python(program), 60)
@@ -81,13 +81,13 @@ def test_only_the_end_of_the_output_is_kept(source, tmp_path):
     assert list(tmp_path.rglob("*")) == [tmp_path / "source"]
 
 
-def test_nothing_outlives_the_command(source, tmp_path):
+def test_nothing_outlives_the_command(source: Checkout, tmp_path: Path) -> None:
     """A daemon that left the process group ends with the command, and does not hold up its end."""
     assert source.run(python(daemon(tmp_path)), 60) == (0, "started\n")
     assert ended(left_by(tmp_path))
 
 
-def test_a_command_that_takes_too_long_is_ended_with_all_it_started(source, tmp_path):
+def test_a_command_that_takes_too_long_is_ended_with_all_it_started(source: Checkout, tmp_path: Path) -> None:
     """Beyond its time a command ends with 124, and what it started ends, too."""
     assert source.run(python(daemon(tmp_path) + "time.sleep(600)"), 3) == (TIMED_OUT, "started\n")
     assert ended(left_by(tmp_path))
@@ -95,7 +95,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_started(source, tmp_
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.usefixtures("source")
-def test_nothing_outlives_the_caller(tmp_path, number):
+def test_nothing_outlives_the_caller(tmp_path: Path, number) -> None:
     """However the caller ends, also by a signal that nobody handles, what the command started ends with it."""
     program = (
         "from pathlib import Path; from mlgitops.adapters.source.checkout import Checkout; "
@@ -117,7 +117,7 @@ def test_nothing_outlives_the_caller(tmp_path, number):
         caller.wait()
 
 
-def test_the_callers_environment_stays_outside(source, monkeypatch):
+def test_the_callers_environment_stays_outside(source: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither credentials nor the home of whoever pushed reach the command."""
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     monkeypatch.setenv("PYTHONPATH", "/nowhere")

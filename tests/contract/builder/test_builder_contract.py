@@ -15,12 +15,12 @@ NUMPY = importlib.metadata.version("numpy")
 
 
 @pytest.fixture(params=["embedded"])
-def builder(request, tmp_path) -> Builder:
+def builder(request: pytest.FixtureRequest, tmp_path: Path) -> Builder:
     return EmbeddedBuilder(tmp_path / "registry")
 
 
 @pytest.fixture
-def request_(tmp_path) -> BuildRequest:
+def request_(tmp_path: Path) -> BuildRequest:
     source = tmp_path / "source"
     (source / "package").mkdir(parents=True)
     (source / "train.py").write_text("print('training')\n")
@@ -39,7 +39,7 @@ def request_(tmp_path) -> BuildRequest:
     )
 
 
-def test_same_source_same_digest(builder, request_):
+def test_same_source_same_digest(builder: Builder, request_: BuildRequest) -> None:
     """Building the same source again gives the same image, whatever times, modes and order the files have."""
     first = builder.build(request_)
     for file in request_.source.rglob("*"):
@@ -51,7 +51,7 @@ def test_same_source_same_digest(builder, request_):
 
 
 @pytest.mark.parametrize("name", ["train.py", "package/layers.py", "requirements.txt"])
-def test_another_source_another_digest(builder, request_, name):
+def test_another_source_another_digest(builder: Builder, request_: BuildRequest, name: str) -> None:
     """A changed byte of any training input gives another image."""
     first = builder.build(request_)
     with (request_.source / name).open("a") as stream:
@@ -59,7 +59,7 @@ def test_another_source_another_digest(builder, request_, name):
     assert builder.build(request_) != first
 
 
-def test_files_that_are_no_inputs_do_not_matter(builder, request_):
+def test_files_that_are_no_inputs_do_not_matter(builder: Builder, request_: BuildRequest) -> None:
     """Only the declared files decide."""
     first = builder.build(request_)
     (request_.source / "unused.py").write_text("something else")
@@ -67,7 +67,7 @@ def test_files_that_are_no_inputs_do_not_matter(builder, request_):
     assert builder.build(request_) == first
 
 
-def test_command_and_permission_to_run_matter(builder, request_):
+def test_command_and_permission_to_run_matter(builder: Builder, request_: BuildRequest) -> None:
     """What changes how the image runs changes the image."""
     first = builder.build(request_)
     assert builder.build(replace(request_, entrypoint=("python", "other.py"))) != first
@@ -75,7 +75,7 @@ def test_command_and_permission_to_run_matter(builder, request_):
     assert builder.build(request_) != first
 
 
-def test_the_tag_does_not_matter(builder, request_):
+def test_the_tag_does_not_matter(builder: Builder, request_: BuildRequest) -> None:
     """A tag is for people and leaves the digest alone."""
     assert builder.build(request_) == builder.build(replace(request_, tag="v2"))
 
@@ -83,7 +83,7 @@ def test_the_tag_does_not_matter(builder, request_):
 @pytest.mark.parametrize(
     "path", ["../outside.py", "/etc/passwd", "missing.py", "a/../train.py", "./train.py", "", "a\\b", "a\nb"]
 )
-def test_files_outside_the_source_are_refused(builder, request_, path):
+def test_files_outside_the_source_are_refused(builder: Builder, request_: BuildRequest, path: str) -> None:
     """A path that leaves the source, or leads nowhere in it, is refused."""
     (request_.source.parent / "outside.py").write_text("secret")
     with pytest.raises(InvalidInput):
@@ -91,7 +91,7 @@ def test_files_outside_the_source_are_refused(builder, request_, path):
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside.py", "missing"])
-def test_links_that_leave_the_source_are_refused(builder, request_, target):
+def test_links_that_leave_the_source_are_refused(builder: Builder, request_: BuildRequest, target: str) -> None:
     """A link cannot bring a file of the building machine into an image."""
     (request_.source.parent / "outside.py").write_text("secret")
     (request_.source / "link.py").symlink_to(target)
@@ -99,7 +99,7 @@ def test_links_that_leave_the_source_are_refused(builder, request_, target):
         builder.build(replace(request_, files=["train.py", "link.py"]))
 
 
-def test_links_to_undeclared_files_are_refused(builder, request_):
+def test_links_to_undeclared_files_are_refused(builder: Builder, request_: BuildRequest) -> None:
     """A link to a file that is no training input would change the image without changing the release."""
     (request_.source / "link.py").symlink_to("unused.py")
     with pytest.raises(InvalidInput, match="not among the training inputs"):
@@ -107,14 +107,14 @@ def test_links_to_undeclared_files_are_refused(builder, request_):
     builder.build(replace(request_, files=["train.py", "link.py", "unused.py"]))
 
 
-def test_special_files_are_refused(builder, request_):
+def test_special_files_are_refused(builder: Builder, request_: BuildRequest) -> None:
     """A named pipe is refused at once instead of waited for."""
     os.mkfifo(request_.source / "pipe")
     with pytest.raises(InvalidInput, match="pipe"):
         builder.build(replace(request_, files=["train.py", "pipe"]))
 
 
-def test_names_that_are_not_text_are_refused(builder, request_):
+def test_names_that_are_not_text_are_refused(builder: Builder, request_: BuildRequest) -> None:
     """A file name that is not UTF-8 is refused."""
     name = os.fsdecode(b"package/\xff.py")
     (request_.source / name).write_text("")
@@ -126,34 +126,34 @@ def test_names_that_are_not_text_are_refused(builder, request_):
 @pytest.mark.parametrize(
     "repository", ["../x", "a/../x", "/abs", "Digits", "a//b", "a/", "", "a/blobs", "x" * 300, "a b", "a@b"]
 )
-def test_hostile_image_repositories_are_refused(builder, request_, repository):
+def test_hostile_image_repositories_are_refused(builder: Builder, request_: BuildRequest, repository: str) -> None:
     """A repository's name leads nowhere but into the registry."""
     with pytest.raises(InvalidInput):
         builder.build(replace(request_, repository=repository))
 
 
 @pytest.mark.parametrize("tag", ["", "a b", "../x", "-v1", "x" * 129, "a\n"])
-def test_hostile_tags_are_refused(builder, request_, tag):
+def test_hostile_tags_are_refused(builder: Builder, request_: BuildRequest, tag: str) -> None:
     """A tag has the form that every registry accepts."""
     with pytest.raises(InvalidInput):
         builder.build(replace(request_, tag=tag))
 
 
 @pytest.mark.parametrize("entrypoint", [(), ("",), ("python", "a\0b")])
-def test_a_command_is_needed(builder, request_, entrypoint):
+def test_a_command_is_needed(builder: Builder, request_: BuildRequest, entrypoint) -> None:
     """An image without a command that can run is refused."""
     with pytest.raises(InvalidInput):
         builder.build(replace(request_, entrypoint=entrypoint))
 
 
-def test_every_problem_is_told_at_once(builder, request_):
+def test_every_problem_is_told_at_once(builder: Builder, request_: BuildRequest) -> None:
     """A person hears of all missing files in one go."""
     with pytest.raises(InvalidInput) as caught:
         builder.build(replace(request_, files=["one.py", "two.py", "train.py"]))
     assert [problem.path for problem in caught.value.problems] == ["one.py", "two.py"]
 
 
-def test_unlocked_requirements_are_refused(builder, request_):
+def test_unlocked_requirements_are_refused(builder: Builder, request_: BuildRequest) -> None:
     """Requirements that lock nothing are refused with their lines."""
     (request_.source / "requirements.txt").write_text(f"# comment\nnumpy=={NUMPY}\nscipy>=1\n")
     with pytest.raises(InvalidInput) as caught:
@@ -162,7 +162,7 @@ def test_unlocked_requirements_are_refused(builder, request_):
     assert (problem.path, problem.line) == ("requirements.txt", 3)
 
 
-def test_large_sources_are_refused(request_, tmp_path):
+def test_large_sources_are_refused(request_: BuildRequest, tmp_path: Path) -> None:
     """Data that was declared as code is refused before it fills a registry."""
     (request_.source / "train.py").write_bytes(b"#" * 5000)
     with pytest.raises(InvalidInput, match="at most"):
@@ -171,7 +171,7 @@ def test_large_sources_are_refused(request_, tmp_path):
         EmbeddedBuilder(tmp_path / "registry", context_files=3).build(request_)
 
 
-def test_source_is_left_alone(builder, request_):
+def test_source_is_left_alone(builder: Builder, request_: BuildRequest) -> None:
     """A build writes nothing into the source."""
     before = {path: path.stat().st_mtime_ns for path in Path(request_.source).rglob("*")}
     builder.build(request_)

@@ -30,7 +30,7 @@ HOSTILE = [
 
 
 @pytest.fixture(params=["folder"])
-def store(request, tmp_path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return FolderStore(tmp_path / "store", "mlgitops-store")
 
 
@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_put_and_read_back(store, source):
+def test_put_and_read_back(store: Store, source: Path) -> None:
     """What was put is found again under its URI, byte for byte, and its URI holds its digest."""
     uri, digest = store.put(source, "data/digits")
     assert uri == f"pvc://mlgitops-store/data/digits/{digest.hex}"
@@ -53,7 +53,7 @@ def test_put_and_read_back(store, source):
     assert digest == Digest.of_files({"a.txt": Digest.of(b"one"), "inner/b.bin": Digest.of(b"\0\1\2" * 1000)})
 
 
-def test_put_of_one_file(store, source):
+def test_put_of_one_file(store: Store, source: Path) -> None:
     """A single file keeps its name, its URI leads to the file itself, and its digest is that of the set of it alone."""
     uri, digest = store.put(source / "a.txt", "data/digits")
     assert uri == f"pvc://mlgitops-store/data/digits/{digest.hex}/a.txt"
@@ -61,7 +61,7 @@ def test_put_of_one_file(store, source):
     assert digest == Digest.of_files({"a.txt": Digest.of(b"one")}) == store.digest(uri)
 
 
-def test_put_again_is_the_same(store, source):
+def test_put_again_is_the_same(store: Store, source: Path) -> None:
     """Putting the same bytes twice gives the same URI, whatever modes and times the files have."""
     first = store.put(source, "data")
     os.utime(source / "a.txt", (1, 1))
@@ -70,7 +70,7 @@ def test_put_again_is_the_same(store, source):
     assert store.paths("data") == (first[0],)
 
 
-def test_other_bytes_get_another_uri(store, source):
+def test_other_bytes_get_another_uri(store: Store, source: Path) -> None:
     """Changed content never replaces what is kept."""
     before, _ = store.put(source, "data")
     (source / "a.txt").write_bytes(b"two")
@@ -79,14 +79,14 @@ def test_other_bytes_get_another_uri(store, source):
     assert (store.path(before) / "a.txt").read_bytes() == b"one"
 
 
-def test_a_renamed_file_is_another_digest(store, source):
+def test_a_renamed_file_is_another_digest(store: Store, source: Path) -> None:
     """Names belong to the content."""
     _, before = store.put(source, "data")
     (source / "a.txt").rename(source / "c.txt")
     assert store.put(source, "data")[1] != before
 
 
-def test_links_inside_are_stored_as_files(store, source):
+def test_links_inside_are_stored_as_files(store: Store, source: Path) -> None:
     """A link that stays inside is kept as what it leads to."""
     (source / "link").symlink_to("inner/b.bin")
     (source / "folder").symlink_to("inner")
@@ -98,7 +98,7 @@ def test_links_inside_are_stored_as_files(store, source):
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside.txt", "missing", "."])
-def test_links_that_leave_are_refused(store, source, target):
+def test_links_that_leave_are_refused(store: Store, source: Path, target: str) -> None:
     """A link that leaves what is put, leads nowhere or closes a circle is refused, and nothing is stored."""
     (source.parent / "outside.txt").write_text("secret")
     (source / "link").symlink_to(target)
@@ -107,7 +107,7 @@ def test_links_that_leave_are_refused(store, source, target):
     assert store.paths("data") == ()
 
 
-def test_special_files_are_refused(store, source):
+def test_special_files_are_refused(store: Store, source: Path) -> None:
     """A named pipe is refused at once instead of waited for."""
     os.mkfifo(source / "pipe")
     with pytest.raises(InvalidInput, match="pipe"):
@@ -116,21 +116,21 @@ def test_special_files_are_refused(store, source):
         store.put(source / "pipe", "data")
 
 
-def test_names_that_could_forge_a_digest_are_refused(store, source):
+def test_names_that_could_forge_a_digest_are_refused(store: Store, source: Path) -> None:
     """A file's name with a line break cannot stand for two lines of a digest."""
     (source / "a\nb").write_bytes(b"")
     with pytest.raises(InvalidInput, match="control characters"):
         store.put(source, "data")
 
 
-def test_names_that_are_not_text_are_refused(store, source):
+def test_names_that_are_not_text_are_refused(store: Store, source: Path) -> None:
     """A name that is not UTF-8 is refused."""
     Path(os.fsdecode(os.fsencode(source) + b"/\xff")).write_bytes(b"")
     with pytest.raises(InvalidInput, match="UTF-8"):
         store.put(source, "data")
 
 
-def test_nothing_to_put(store, tmp_path):
+def test_nothing_to_put(store: Store, tmp_path: Path) -> None:
     """An empty folder is refused, and one that is absent is told apart from it."""
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidInput, match="no files"):
@@ -140,7 +140,7 @@ def test_nothing_to_put(store, tmp_path):
 
 
 @pytest.mark.parametrize("path", HOSTILE)
-def test_paths_that_leave_the_store_are_refused(store, source, path):
+def test_paths_that_leave_the_store_are_refused(store: Store, source: Path, path) -> None:
     """No spelling of a path leads out of the store, for any operation."""
     for act in (
         lambda: store.uri(path),
@@ -156,13 +156,13 @@ def test_paths_that_leave_the_store_are_refused(store, source, path):
 @pytest.mark.parametrize(
     "uri", ["pvc://other/data", "file:///etc/passwd", "mlgitops-store/data", "pvc://mlgitops-store"]
 )
-def test_foreign_uris_are_refused(store, uri):
+def test_foreign_uris_are_refused(store: Store, uri: str) -> None:
     """A URI of another store is refused rather than looked for here."""
     with pytest.raises(InvalidInput, match="not in this store"):
         store.path(uri)
 
 
-def test_absent_uris(store):
+def test_absent_uris(store: Store) -> None:
     """What is not there is `NotFound`, has no paths, and frees nothing when deleted."""
     uri = store.uri("models/digits/abc")
     for act in (store.path, store.digest):
@@ -172,7 +172,7 @@ def test_absent_uris(store):
     assert store.delete(uri) == 0
 
 
-def test_delete(store, source):
+def test_delete(store: Store, source: Path) -> None:
     """Deleting frees the bytes of one URI, leaves its neighbours, and may be repeated."""
     uri, _ = store.put(source, "data")
     other, _ = store.put(source / "a.txt", "data")

@@ -12,7 +12,7 @@ from mlgitops.core.evaluation.gates import judge_gates
 from mlgitops.core.evaluation.measure import Settings, measure
 
 
-def metric(value, low=None, high=None, better="higher"):
+def metric(value, low=None, high=None, better: str = "higher"):
     return {"value": value, "low": low, "high": high, "method": None, "better": better}
 
 
@@ -26,7 +26,7 @@ def report(metrics=None, comparison=None, champion=None, slices=None, reported=N
     }
 
 
-def against(difference, low, high, better="higher", name="accuracy"):
+def against(difference, low, high, better: str = "higher", name: str = "accuracy"):
     found = {"difference": difference, "low": low, "high": high, "method": "newcombe-paired", "better": better}
     return report(
         {name: metric(0.9, better=better)}, {"metrics": {name: found}, "slices": {}}, {"metrics": {}, "slices": {}}
@@ -38,7 +38,7 @@ def judge(given, **limits):
     return result
 
 
-def test_absolute_limits_look_at_the_value():
+def test_absolute_limits_look_at_the_value() -> None:
     """A value at its limit passes; outside it fails, and the reason says both numbers."""
     assert judge(report(), minimum=0.9).passed
     assert judge(report(), maximum=0.9).passed
@@ -49,14 +49,14 @@ def test_absolute_limits_look_at_the_value():
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, "0.99", True])
-def test_what_is_no_finite_number_fails(value):
+def test_what_is_no_finite_number_fails(value) -> None:
     """NaN, infinity, null and other types never pass a limit, whichever side it is on."""
     given = report({"accuracy": metric(value)})
     assert not judge(given, minimum=-1e9).passed
     assert not judge(given, maximum=1e9).passed
 
 
-def test_unknown_metric_or_slice_fails():
+def test_unknown_metric_or_slice_fails() -> None:
     """A misspelt metric or slice fails and the reason names what there is."""
     assert "it has: accuracy" in judge(report(), metric="acuracy", maximum=1).reason
     missing = judge(report(slices={"night": {"examples": 3, "metrics": {}}}), slice="day", minimum=0)
@@ -65,7 +65,7 @@ def test_unknown_metric_or_slice_fails():
     assert not judge(report(slices={"night": {"examples": 0, "metrics": {}}}), slice="night", minimum=0).passed
 
 
-def test_slice_limits_look_at_the_slice():
+def test_slice_limits_look_at_the_slice() -> None:
     """A gate on a slice judges the slice's value."""
     given = report(slices={"night": {"examples": 3, "metrics": {"accuracy": metric(0.2)}}})
     assert not judge(given, slice="night", minimum=0.5).passed
@@ -83,38 +83,38 @@ def test_slice_limits_look_at_the_slice():
         (0.04, 0.01, 0.07, "passed"),
     ],
 )
-def test_maximum_loss_follows_its_table(difference, low, high, verdict):
+def test_maximum_loss_follows_its_table(difference: float, low: float, high: float, verdict: str) -> None:
     """Each row of the documented table gives its verdict, for both directions of a metric."""
     assert judge(against(difference, low, high), maximum_loss=0.02).verdict == verdict
     turned = against(-difference, -high, -low, better="lower", name="log_loss")
     assert judge(turned, metric="log_loss", maximum_loss=0.02).verdict == verdict
 
 
-def test_warned_goes_on():
+def test_warned_goes_on() -> None:
     """A warning is told and lets the release go on."""
     result = judge(against(-0.03, -0.07, 0.01), maximum_loss=0.02)
     assert result.passed
     assert "too few examples" in result.reason
 
 
-def test_without_a_champion_a_limit_against_it_passes():
+def test_without_a_champion_a_limit_against_it_passes() -> None:
     """The first release has nothing to be compared with."""
     assert judge(report(), maximum_loss=0.01).passed
 
 
-def test_champion_that_could_not_be_evaluated_fails_the_comparison():
+def test_champion_that_could_not_be_evaluated_fails_the_comparison() -> None:
     """No comparison is not a good comparison."""
     result = judge(report(champion={"uri": "file:///a", "error": "it cannot be loaded"}), maximum_loss=0.01)
     assert not result.passed
     assert "it cannot be loaded" in result.reason
 
 
-def test_undefined_difference_fails():
+def test_undefined_difference_fails() -> None:
     """A metric that has no interval against the champion fails a limit against it."""
     assert not judge(against(-0.0, None, None), maximum_loss=0.5).passed
 
 
-def test_self_reported_metrics_are_marked_and_shadow_nothing():
+def test_self_reported_metrics_are_marked_and_shadow_nothing() -> None:
     """A command's metric can be gated and is marked; it cannot replace one that the tool computed."""
     given = report(reported={"metrics": {"accuracy": 1.0, "profit": 7.0}})
     assert not judge(given, minimum=0.95).passed
@@ -128,7 +128,7 @@ def test_self_reported_metrics_are_marked_and_shadow_nothing():
 
 
 @pytest.mark.parametrize(("accuracy", "at_most", "at_least"), [(0.95, 0.05, 0.0), (0.87, 1.0, 0.95)])
-def test_gate_with_500_examples(accuracy, at_most, at_least):
+def test_gate_with_500_examples(accuracy: float, at_most: float, at_least: float) -> None:
     """With 500 examples an equal model is hardly ever refused, one that is 8 points worse nearly always."""
     generator = np.random.default_rng(11)
     refused = 0

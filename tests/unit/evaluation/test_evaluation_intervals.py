@@ -16,7 +16,7 @@ def regression(seed, examples=120):
 
 
 @pytest.mark.parametrize("which", ["mae", "rmse", "r2"])
-def test_bootstrap_agrees_with_scipy(which):
+def test_bootstrap_agrees_with_scipy(which: str) -> None:
     """The interval from sums is the BCa interval that scipy computes from resampled examples."""
     labels, answers = regression(3)
     (one,) = [found for found in statistics.regression(labels, answers) if found.name == which]
@@ -38,14 +38,14 @@ def test_bootstrap_agrees_with_scipy(which):
     assert own.high == pytest.approx(other.high, abs=0.1 * width)
 
 
-def test_wilson_agrees_with_scipy():
+def test_wilson_agrees_with_scipy() -> None:
     """Shares of examples get Wilson's interval."""
     expected = scipy.stats.binomtest(47, 50).proportion_ci(0.9, method="wilson")
     found = proportion(47, 50, 0.9)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
-def test_paired_difference_covers_the_true_one():
+def test_paired_difference_covers_the_true_one() -> None:
     """Over 2,000 seeded experiments at most 7 % of the 95 % intervals miss the true difference."""
     generator = np.random.default_rng(7)
     missed = 0
@@ -59,7 +59,7 @@ def test_paired_difference_covers_the_true_one():
 
 
 @pytest.mark.parametrize("counts", [(90, 5, 3, 2), (0, 0, 0, 0), (50, 0, 0, 0), (0, 9, 0, 0), (10, 0, 0, 5)])
-def test_paired_difference_is_antisymmetric_and_contains_itself(counts):
+def test_paired_difference_is_antisymmetric_and_contains_itself(counts) -> None:
     """Swapping the models turns the interval around; the difference lies in it, within −1 to 1."""
     both, first, second, neither = counts
     one = paired_difference(both, first, second, neither, 0.95)
@@ -69,20 +69,20 @@ def test_paired_difference_is_antisymmetric_and_contains_itself(counts):
     assert -1 <= one.low <= difference <= one.high <= 1
 
 
-def test_resampling_is_bounded_for_large_sets():
+def test_resampling_is_bounded_for_large_sets() -> None:
     """More examples mean fewer resamples, never fewer than 400."""
     assert resamples(500) == 2000
     assert resamples(10**7) == 400
 
 
-def test_same_seed_gives_the_same_report():
+def test_same_seed_gives_the_same_report() -> None:
     """A report can be computed again to the last digit."""
     labels, answers = regression(1)
     found = [measure(statistics.regression(labels, answers), None, {}, Settings(seed=4)) for _ in range(2)]
     assert found[0] == found[1]
 
 
-def test_equal_models_differ_by_nothing():
+def test_equal_models_differ_by_nothing() -> None:
     """A model compared with itself has differences of 0 with 0 in every interval."""
     labels, answers = regression(2)
     one = statistics.regression(labels, answers)
@@ -91,7 +91,7 @@ def test_equal_models_differ_by_nothing():
         assert difference["low"] <= 0 <= difference["high"]
 
 
-def test_slices_are_measured_on_their_own_examples():
+def test_slices_are_measured_on_their_own_examples() -> None:
     """A slice's metric is that of its examples; an empty slice has none."""
     labels = np.array([0, 1, 0, 1])
     answers = statistics.read_scores(np.array([0, 1, 1, 0]))
@@ -103,7 +103,7 @@ def test_slices_are_measured_on_their_own_examples():
     assert found["slices"]["none"] == {"examples": 0, "metrics": {}}
 
 
-def test_one_example_gives_values_without_bootstrap():
+def test_one_example_gives_values_without_bootstrap() -> None:
     """A single example has a value and no bootstrap interval, and raises nothing."""
     found = measure(statistics.regression(np.ones(1), np.zeros(1)), None, {}, Settings())["candidate"]["metrics"]
     assert found["mae"] == {"value": 1.0, "low": None, "high": None, "method": None, "better": "lower"}

@@ -125,7 +125,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("rule", BAD)
-def test_each_rule_refuses_its_bad_object(rule):
+def test_each_rule_refuses_its_bad_object(rule) -> None:
     """The object that breaks a rule is refused by that rule, with place and mend; the good one is not."""
     name, *changes = BAD[rule]
     assert rule not in rules(lint(load(name)))
@@ -134,7 +134,7 @@ def test_each_rule_refuses_its_bad_object(rule):
     assert all(one.severity == RULES[rule].severity and one.mend and one.line for one in found)
 
 
-def test_what_the_tool_writes_passes_its_own_lint():
+def test_what_the_tool_writes_passes_its_own_lint() -> None:
     """Scaffolds and the canary derived from one have neither errors nor warnings."""
     problems = lint(*(load(name) for name in FILES), load("tfjob-gpu.yaml"))
     assert rules(problems, "error") == set()
@@ -149,19 +149,19 @@ CHANGE_RULES = {
 }
 
 
-def test_every_rule_has_a_test():
+def test_every_rule_has_a_test() -> None:
     """No rule is in the table without a bad object above or below."""
     assert set(RULES) == {*BAD, *TREE_RULES, *CHANGE_RULES, "tfjob-deprecated"}
     assert set(TREE_CASES) == TREE_RULES
     assert rules(lint(load(JOB)), "info") == {"tfjob-deprecated"}
 
 
-def test_every_rule_says_what_why_and_mend():
+def test_every_rule_says_what_why_and_mend() -> None:
     """Documentation is generated from the table, so each rule explains itself."""
     assert all(one.what and one.why.endswith(".") and one.mend for one in RULES.values())
 
 
-def test_a_reason_in_the_object_allows_a_rule():
+def test_a_reason_in_the_object_allows_a_rule() -> None:
     """An annotation with a reason turns the error into an info with that reason; one without a reason does not."""
     path = ("metadata", "annotations", ALLOW_PREFIX + "tfjob-ttl")
     bad = edited(JOB, BAD["tfjob-ttl"][1])
@@ -174,7 +174,7 @@ def test_a_reason_in_the_object_allows_a_rule():
 
 
 @pytest.mark.parametrize("rule", ["pod-host", "tfjob-variable", "service-pythonpath"])
-def test_safety_cannot_be_allowed(rule):
+def test_safety_cannot_be_allowed(rule: str) -> None:
     """A rule that protects others cannot be switched off by whoever writes the manifest."""
     name, *changes = BAD[rule]
     value = edited(name, *changes, (("metadata", "annotations", ALLOW_PREFIX + rule), "please"))
@@ -185,7 +185,7 @@ URI = (*PREDICTOR, "model", "storageUri")
 NEW_URI = "pvc://mlgitops-store/models/001234567890"
 
 
-def test_a_new_model_for_everybody_is_refused():
+def test_a_new_model_for_everybody_is_refused() -> None:
     """Another storageUri without a canary is an error; what the canary serves already, or a split, is none."""
     before = load(SERVICE)
     assert "big-bang" in rules(lint(put(before, URI, NEW_URI), previous=[before]), "error")
@@ -195,7 +195,7 @@ def test_a_new_model_for_everybody_is_refused():
     assert "big-bang" not in rules(lint(before, previous=[before]))
 
 
-def test_changes_that_kserve_refuses_are_refused_before_it_does():
+def test_changes_that_kserve_refuses_are_refused_before_it_does() -> None:
     """Another mode, or another predictor name with the same model, is an error; the legacy spelling is no change."""
     before = load(SERVICE)
     assert "service-mode-changed" in rules(lint(put(before, MODE, "Knative"), previous=[before]), "error")
@@ -205,7 +205,7 @@ def test_changes_that_kserve_refuses_are_refused_before_it_does():
     assert "service-predictor-renamed" not in rules(lint(put(renamed, URI, NEW_URI), previous=[before]))
 
 
-def test_canaries_of_knative_mode():
+def test_canaries_of_knative_mode() -> None:
     """A percent on a new service, and a change while a canary is open, are warned of."""
     open_canary = edited(SERVICE, (MODE, "Knative"), ((*PREDICTOR, "canaryTrafficPercent"), 10))
     assert "service-canary-first" in rules(lint(open_canary, previous=[load(ROUTE)]), "warning")
@@ -223,7 +223,7 @@ anything = st.recursive(
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(FILES), st.data())
-def test_objects_of_any_shape_are_answered(name, data):
+def test_objects_of_any_shape_are_answered(name, data) -> None:
     """Whatever stands anywhere in an object, lint answers with problems and never crashes."""
     value = load(name)
     path: list[str | int] = []
@@ -297,13 +297,13 @@ TREE_CASES = {
 }
 
 
-def test_a_good_repository_passes():
+def test_a_good_repository_passes() -> None:
     """A repository as the tool writes it has neither errors nor warnings."""
     assert rules(lint_files(tree()), "error", "warning") == set()
 
 
 @pytest.mark.parametrize("rule", TREE_CASES)
-def test_each_rule_of_the_tree_refuses_its_bad_file(rule):
+def test_each_rule_of_the_tree_refuses_its_bad_file(rule) -> None:
     """The file that breaks a rule of the tree is named by that rule, with its path and mend."""
     found = [one for one in lint_files(tree(**TREE_CASES[rule])) if one.rule == rule]
     assert found
@@ -326,21 +326,21 @@ def test_each_rule_of_the_tree_refuses_its_bad_file(rule):
         {"environments/notes.txt": b"a\n"},
     ],
 )
-def test_broken_repositories_are_told_and_read_on(files):
+def test_broken_repositories_are_told_and_read_on(files) -> None:
     """A file that is missing, unreadable or misplaced is an error with its path; the rest is linted all the same."""
     problems = lint_files(tree(**files) | replaced(f"{TRAIN}/tfjob.yaml", b"backoffLimit: 3", b"suspend: true"))
     assert any(one.severity == "error" and one.path for one in problems)
     assert "tfjob-suspend" in rules(problems)
 
 
-def test_changes_of_the_tree_are_compared_with_before():
+def test_changes_of_the_tree_are_compared_with_before() -> None:
     """With the repository before the change, a new model without a canary is refused there too."""
     files = tree(**replaced(f"{LIVE}/inferenceservice.yaml", b"models/3f2a9c1d07be", b"models/001234567890"))
     assert "big-bang" in rules(lint_files(files, previous=tree()), "error")
     assert "big-bang" not in rules(lint_files(files))
 
 
-def test_a_rollout_of_the_tool_passes_step_by_step():
+def test_a_rollout_of_the_tool_passes_step_by_step() -> None:
     """The files of an open rollout, canary and weights included, pass like those between rollouts."""
     stable = (GOLDEN / SERVICE).read_bytes()
     canary = owned.derive_canary(stable, "s", owned.read_service((GOLDEN / CANARY).read_bytes(), "c"))

@@ -70,13 +70,13 @@ RENDERED = {
 
 
 @pytest.mark.parametrize("name", RENDERED)
-def test_scaffolds_are_what_was_reviewed(name):
+def test_scaffolds_are_what_was_reviewed(name) -> None:
     """A scaffold is byte for byte the file under tests/golden/, so a change of one is seen in review."""
     assert RENDERED[name]().decode() == (GOLDEN / name).read_text()
 
 
 @pytest.mark.parametrize("name", RENDERED)
-def test_scaffolds_read_the_same_in_yaml_1_1(name):
+def test_scaffolds_read_the_same_in_yaml_1_1(name) -> None:
     """A scaffold means to PyYAML, which reads YAML 1.1 as the API server does, what it means to the strict reader."""
     loaded = yaml.safe_load(RENDERED[name]())
     strict = read_document(RENDERED[name](), name).value
@@ -84,7 +84,7 @@ def test_scaffolds_read_the_same_in_yaml_1_1(name):
     assert json.dumps(loaded) == json.dumps(strict)
 
 
-def test_tfjob_carries_everything_the_configuration_says():
+def test_tfjob_carries_everything_the_configuration_says() -> None:
     """Roles, GPU limits, node selection, tolerations, volumes and policies of mlgitops.yaml are in the TFJob."""
     job = yaml.safe_load(RENDERED["tfjob-gpu.yaml"]())["spec"]
     worker = job["tfReplicaSpecs"]["Worker"]
@@ -99,13 +99,13 @@ def test_tfjob_carries_everything_the_configuration_says():
     assert job["runPolicy"] == {"activeDeadlineSeconds": 3600, "backoffLimit": 3, "cleanPodPolicy": "Running"}
 
 
-def test_a_volume_cannot_take_the_place_of_the_store():
+def test_a_volume_cannot_take_the_place_of_the_store() -> None:
     """A configured volume with the claim's name is refused before a job exists that reads the wrong data."""
     with pytest.raises(InvalidInput, match="cache"):
         render.render_tfjob(configuration(1), "cache", TRAINING)
 
 
-def test_reading_gives_back_what_was_rendered():
+def test_reading_gives_back_what_was_rendered() -> None:
     """Every reader returns the owned values that its file was rendered from."""
     assert owned.read_tfjob(RENDERED["tfjob.yaml"](), "t") == TRAINING
     assert owned.read_service(RENDERED["inferenceservice.yaml"](), "s") == SERVICE
@@ -114,7 +114,7 @@ def test_reading_gives_back_what_was_rendered():
     assert load_rollout(RENDERED["rollout.yaml"](), "r") == ROLLOUT
 
 
-def test_editing_what_is_right_already_leaves_the_bytes():
+def test_editing_what_is_right_already_leaves_the_bytes() -> None:
     """An editor whose values are there already returns the very same bytes."""
     job, service = RENDERED["tfjob.yaml"](), RENDERED["inferenceservice.yaml"]()
     route, rollout = RENDERED["route.yaml"](), RENDERED["rollout.yaml"]()
@@ -139,7 +139,7 @@ HAND_EDITED = (
 )
 
 
-def test_editing_a_job_changes_owned_lines_only():
+def test_editing_a_job_changes_owned_lines_only() -> None:
     """A new release changes the owned lines of a hand-edited TFJob and no other byte."""
     new = replace(
         TRAINING,
@@ -155,7 +155,7 @@ def test_editing_a_job_changes_owned_lines_only():
     assert owned.edit_tfjob(edited, "t", TRAINING) == HAND_EDITED.encode()
 
 
-def test_variables_come_and_go_with_the_data_inputs():
+def test_variables_come_and_go_with_the_data_inputs() -> None:
     """A variable that the tool no longer sets is removed, a new one added, and people's variables stay."""
     new = replace(TRAINING, variables={"MLGITOPS_OUTPUT_URI": "pvc://s/o", "IMAGES_URI": "pvc://s/i"})
     edited = owned.edit_tfjob(HAND_EDITED.encode(), "t", new)
@@ -165,7 +165,7 @@ def test_variables_come_and_go_with_the_data_inputs():
         assert found == {**new.variables, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-def test_fields_that_people_removed_come_back():
+def test_fields_that_people_removed_come_back() -> None:
     """Labels and annotations that somebody deleted are written again with their mapping."""
     service = yaml.safe_load(RENDERED["inferenceservice.yaml"]())
     del service["metadata"]["labels"], service["metadata"]["annotations"]
@@ -173,7 +173,7 @@ def test_fields_that_people_removed_come_back():
     assert owned.read_service(edited, "s") == SERVICE
 
 
-def test_the_canary_inherits_what_people_changed():
+def test_the_canary_inherits_what_people_changed() -> None:
     """Resources and comments that people put into the champion's file are in the canary's."""
     stable = RENDERED["inferenceservice.yaml"]().replace(b"minReplicas: 1", b"minReplicas: 4  # Black Friday")
     canary = owned.derive_canary(stable, "s", CANARY)
@@ -184,7 +184,7 @@ def test_the_canary_inherits_what_people_changed():
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 100), st.integers(0, 999), st.integers(0, 9))
-def test_weights_always_add_up_to_100(weight, rollout, step):
+def test_weights_always_add_up_to_100(weight, rollout, step) -> None:
     """Whatever the canary gets, the baseline gets the rest, and going back restores the bytes."""
     route = (GOLDEN / "route.yaml").read_bytes()
     fields = replace(ROUTE, canary_weight_percent=weight, cohort=f"{rollout}-{step}")
@@ -193,7 +193,7 @@ def test_weights_always_add_up_to_100(weight, rollout, step):
     assert owned.edit_route(edited, "r", ROUTE) == route
 
 
-def test_other_rules_of_a_route_stay_as_they_are():
+def test_other_rules_of_a_route_stay_as_they_are() -> None:
     """A rule that people added before the scaffolded one keeps its weights."""
     route = yaml.safe_load(RENDERED["route.yaml"]())
     route["spec"]["rules"].insert(0, {"backendRefs": [{"name": "digits-predictor", "port": 80, "weight": 1}]})
@@ -211,21 +211,22 @@ def test_other_rules_of_a_route_stay_as_they_are():
         ("pvc://mlgitops-store/data/", "pvc://mlgitops-store/other/", "value"),
     ],
 )
-def test_a_foreign_change_is_told(old, new, pointer):
+def test_a_foreign_change_is_told(old: str, new: str, pointer: str) -> None:
     """An owned field that somebody else changed is named with its line; and reading such a job is refused."""
     data = RENDERED["tfjob.yaml"]().replace(old.encode(), new.encode(), 1)
     assert data != RENDERED["tfjob.yaml"]()
     found = owned.differences_tfjob(data, "t", TRAINING)
     assert len(found) == 1
     assert pointer in found[0].pointer
-    assert new.split('"')[-1].split("@")[0] in str(found[0].found) or "ffffffffffff" in str(found[0].found)
+    written = new.rsplit('"', maxsplit=1)[-1].split("@", maxsplit=1)[0]
+    assert any(one in str(found[0].found) for one in (written, "ffffffffffff"))
     assert (
         data.decode().splitlines()[found[0].line - 1]
         != (GOLDEN / "tfjob.yaml").read_text().splitlines()[found[0].line - 1]
     )
 
 
-def test_roles_that_disagree_are_refused():
+def test_roles_that_disagree_are_refused() -> None:
     """A job whose roles have different images is nobody's release, so reading it is an error with the place."""
     data = RENDERED["tfjob.yaml"]().replace(b"registry.example.com/digits@", b"other.example.com/digits@", 1)
     with pytest.raises(InvalidInput) as caught:
@@ -233,7 +234,7 @@ def test_roles_that_disagree_are_refused():
     assert caught.value.problems[0].line
 
 
-def test_hand_set_weights_are_foreign():
+def test_hand_set_weights_are_foreign() -> None:
     """Weights that people set are told as differences, and weights that do not add up to 100 are refused."""
     data = RENDERED["route.yaml"]().replace(b"weight: 0", b"weight: 30")
     assert [one.found for one in owned.differences_route(data, "r", ROUTE)] == [30]
@@ -241,7 +242,7 @@ def test_hand_set_weights_are_foreign():
         owned.read_route(data, "r")
 
 
-def test_traffic_fields_of_kserve_are_foreign():
+def test_traffic_fields_of_kserve_are_foreign() -> None:
     """canaryTrafficPercent in the service's file is a foreign change: the tool never writes it."""
     data = RENDERED["inferenceservice.yaml"]().replace(b"minReplicas: 1", b"canaryTrafficPercent: 10")
     assert [one.pointer for one in owned.differences_service(data, "s", SERVICE)] == [
@@ -253,7 +254,7 @@ def test_traffic_fields_of_kserve_are_foreign():
     "data",
     [b"", b"kind: ConfigMap\n", b"kind: HTTPRoute\n---\nkind: HTTPRoute\n", b"kind: HTTPRoute\nspec: {}\n", b"- 1\n"],
 )
-def test_files_that_are_something_else_are_refused(data):
+def test_files_that_are_something_else_are_refused(data: bytes) -> None:
     """A file without exactly one object of the kind, or without the owned place, is refused and never guessed at."""
     with pytest.raises(InvalidInput):
         owned.edit_route(data, "r", ROUTE)
@@ -269,7 +270,7 @@ def test_files_that_are_something_else_are_refused(data):
         b"kind: Kustomization\nresources: # none yet\n  []\n",
     ],
 )
-def test_unlisting_undoes_listing(data):
+def test_unlisting_undoes_listing(data: bytes) -> None:
     """Listing a resource and unlisting it gives back the same bytes; both change nothing the second time."""
     listed = owned.list_resource(data, "k", "tfjob.yaml")
     assert owned.listed_resources(listed, "k")[-1] == "tfjob.yaml"
@@ -278,7 +279,7 @@ def test_unlisting_undoes_listing(data):
     assert owned.unlist_resource(data, "k", "tfjob.yaml") == data
 
 
-def test_a_rollout_is_asked_for_in_four_lines():
+def test_a_rollout_is_asked_for_in_four_lines() -> None:
     """A promotion changes only the lines of number, release, plan and plan digest."""
     before = RENDERED["rollout.yaml"]()
     new = RolloutFields(number=4, release="3f2a9c1d07be", plan="quick", plan_digest=str(Digest.of(b"quick")))
@@ -287,7 +288,7 @@ def test_a_rollout_is_asked_for_in_four_lines():
     assert load_rollout(after, "r") == new
 
 
-def test_a_scaffold_is_recognised_until_somebody_edits_it():
+def test_a_scaffold_is_recognised_until_somebody_edits_it() -> None:
     """A job with other owned values is still the tool's scaffold; with a comment or a value of people's it is not."""
     more = replace(TRAINING, release="001234567890", variables={"MLGITOPS_OUTPUT_URI": "a", "IMAGES_URI": "b"})
     job = owned.edit_tfjob(RENDERED["tfjob.yaml"](), "t", more)
