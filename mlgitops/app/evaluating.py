@@ -79,4 +79,5 @@ def _request(release: Release, champion: Release | None) -> EvaluationRequest:
         champion_digest=champion.artifact_digest if champion else None,
         data_uri=release.submission.evaluation_uri,
         specification=specification,
+        source_uri=release.submission.source_uri or None,
     )

@@ -208,6 +208,7 @@ def _built(context: Context, workshop: Workshop, configuration: ModelConfigurati
         uris[one.variable], _ = store.put(source.directory / one.path, f"data/{configuration.name}")
     folder = f"evaluation/{configuration.name}"
     evaluation_uri, _ = store.put(source.directory / configuration.evaluation.data, folder)
+    source_uri = _stored_source(workshop, configuration)
     _unchanged(source, configuration, draft)
     context.observer.note(f"{configuration.name}: building the image")
     image = workshop.builder.build(_request(source, configuration, draft))
@@ -220,8 +221,21 @@ def _built(context: Context, workshop: Workshop, configuration: ModelConfigurati
         "MLGITOPS_DATA_DIGEST": draft.data_digest,
     }
     return replace(
-        draft, image=str(image), variables=variables, artifact_uri=artifact_uri, evaluation_uri=evaluation_uri
+        draft,
+        image=str(image),
+        variables=variables,
+        artifact_uri=artifact_uri,
+        evaluation_uri=evaluation_uri,
+        source_uri=source_uri,
     )
+
+
+def _stored_source(workshop: Workshop, configuration: ModelConfiguration) -> str:
+    """Put the training inputs into the store where the evaluation runs a command of theirs; empty where it does not."""
+    if not configuration.evaluation.specification["command"]:
+        return ""
+    with workshop.source.gather(sorted(_inputs(workshop.source, configuration))) as folder:
+        return workshop.store.put(folder, f"source/{configuration.name}")[0]
 
 
 def _unchanged(source: Source, configuration: ModelConfiguration, draft: Submission) -> None:

@@ -66,6 +66,8 @@ class Submission:
     evaluation_digest: str
     configuration: str
     """Text of `mlgitops.yaml` at that commit."""
+    source_uri: str = ""
+    """The training inputs in the store, for `evaluation.command`; empty without one."""
 
     @property
     def identity(self) -> Digest:

@@ -20,6 +20,8 @@ class EvaluationRequest:
     """The evaluation set, by digest in the store."""
     specification: Mapping[str, Any]
     """The `evaluation` section of mlgitops.yaml, defaults filled in."""
+    source_uri: str | None = None
+    """The training inputs in the store, which `command` runs in; None for none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A pushed commit of a model repository, checked out."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -41,6 +42,9 @@ class Source(Protocol):
         Raises:
             InvalidInput: A path does not exist, or leads out of the checkout.
         """
+
+    def gather(self, paths: Sequence[str]) -> AbstractContextManager[Path]:
+        """Return a folder that holds these files alone; it goes when the context is left."""
 
     def run(self, command: Sequence[str], timeout_seconds: float) -> tuple[int, str]:
         """Run a command in a copy of the checkout, without credentials; returns exit code and the end of its output.

@@ -146,6 +146,17 @@ def test_what_changes_after_it_was_identified_is_not_built(pushes: Pushes, monke
     assert not (pushes.folder / "registry").exists()
 
 
+def test_a_command_of_the_evaluation_finds_the_inputs(pushes: Pushes) -> None:
+    """Where the evaluation runs a command, the store has the files that enter the image, and no others."""
+    assert pushes.push().release.submission.source_uri == ""
+    command = "task: classification\n  command: [python, train.py]"
+    submission = pushes.push(
+        mlgitops_dot_yaml=CONFIGURATION.replace("task: classification", command), train_dot_py="print(2)\n"
+    ).release.submission
+    folder = FolderStore(pushes.folder / "store", "mlgitops-store").path(submission.source_uri)
+    assert {one.name: one.read_text() for one in folder.iterdir()} == {"train.py": "print(2)\n", "requirements.txt": ""}
+
+
 def test_a_missing_input_is_named(pushes: Pushes) -> None:
     """What the configuration declares and the commit lacks is said by name."""
     with pytest.raises(InvalidInput, match=r"absent\.py"):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgitops.adapters.evaluator.processes import bound_to_parent
+from mlgitops.adapters.evaluator.processes import adopt_orphans, bound_to_parent, descendants, kill_descendants
 
 PREDICTIONS_VARIABLE: Final = "MLGITOPS_PREDICTIONS"
 """An `.npz` file with `predictions` and `labels`, in the order of the evaluation set."""
@@ -34,7 +34,7 @@ def run_command(
     """Run the command and return what it reports.
 
     It runs in a copy of `source` and writes its metrics to standard output: the last line is a JSON object from name
-    to number.
+    to number. Nothing that it started is alive when this returns, so that nothing of it can touch what is written next.
 
     Args:
         command: Program and arguments; `python` is this interpreter.
@@ -55,6 +55,8 @@ def run_command(
     program = sys.executable if command[0] in {"python", "python3"} else command[0]
     environment = {**os.environ, PREDICTIONS_VARIABLE: str(file), DATA_VARIABLE: str(data)}
     metrics: dict[str, float] = {}
+    adopt_orphans()
+    before = descendants(os.getpid())
     try:
         done = subprocess.run(
             bound_to_parent([program, *command[1:]]),
@@ -70,6 +72,8 @@ def run_command(
         error = f"cannot be run: {problem.strerror}"
     except ValueError as problem:
         error = str(problem)
+    finally:
+        kill_descendants(spare=before)
     return {"selfReported": True, "command": list(command), "metrics": metrics, "error": error or None}
 
 

@@ -65,11 +65,11 @@ class EmbeddedEvaluator:
 
         Raises:
             InvalidInput: The specification has no task, or limits that are no numbers.
-            NotFound: The model or the evaluation set is not where its URI says.
+            NotFound: The model, the evaluation set or the source is not where its URI says.
             Unavailable: No process could be started, or another one holds this evaluation's lock.
         """
         folder = self.folder(request.key)
-        if outcome := _read_outcome(folder):
+        if outcome := _ended(folder):
             return outcome
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -90,13 +90,12 @@ class EmbeddedEvaluator:
             return ""
 
     def _locked(self, folder: Path, request: EvaluationRequest) -> EvaluationOutcome | None:
-        process = _read_json(folder / PROCESS_FILE) or {"starts": 0}
-        alive = "pid" in process and start_time(int(process["pid"])) == process["startTime"]
+        process = _process(folder)
+        if _alive(process):
+            return None
         # The outcome is looked for after the process, so that one that ends in between is not run again.
         if outcome := _read_outcome(folder):
             return outcome
-        if alive:
-            return None
         if process["starts"] >= STARTS:
             lost: dict[str, Any] = {
                 "report": None,
@@ -127,8 +126,7 @@ class EmbeddedEvaluator:
         specification = dict(request.specification)
         if specification.get("task") not in {"classification", "regression"}:
             raise InvalidInput(f"evaluation.task is {specification.get('task')!r}; classification or regression")
-        source = specification.get("sourceUri")
-        champion = request.champion_uri
+        source, champion = request.source_uri, request.champion_uri
         return {
             "key": request.key,
             "candidate": self._model(request.candidate_uri, request.candidate_digest),
@@ -151,6 +149,19 @@ def _positive(specification: Mapping[str, Any], name: str, default: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInput(f"evaluation.{name} is {value!r}; it must be a whole number of at least 1")
     return value
+
+
+def _process(folder: Path) -> dict[str, Any]:
+    return _read_json(folder / PROCESS_FILE) or {"starts": 0}
+
+
+def _alive(process: Mapping[str, Any]) -> bool:
+    return "pid" in process and start_time(int(process["pid"])) == process["startTime"]
+
+
+def _ended(folder: Path) -> EvaluationOutcome | None:
+    """Return the outcome once its supervisor has ended: what a user's command writes there is written over before."""
+    return None if _alive(_process(folder)) else _read_outcome(folder)
 
 
 def _read_outcome(folder: Path) -> EvaluationOutcome | None:

@@ -6,6 +6,8 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -81,25 +83,22 @@ def memory_bytes(pids: set[int]) -> int:
     return total
 
 
-def kill_descendants(timeout_seconds: float = 5.0) -> None:
-    """Kill all processes below this one, those they start meanwhile included, and read their ends."""
+def kill_descendants(timeout_seconds: float = 5.0, *, spare: AbstractSet[int] = frozenset()) -> None:
+    """Kill all processes below this one, those they start meanwhile included, and read their ends.
+
+    Args:
+        timeout_seconds: How long to try.
+        spare: Processes that are left alone.
+    """
     deadline = time.monotonic() + timeout_seconds
-    while (left := descendants(os.getpid())) and time.monotonic() < deadline:
+    while (left := descendants(os.getpid()) - spare) and time.monotonic() < deadline:
         for pid in left:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        _reap()
+        for pid in left:
+            with suppress(ChildProcessError):  # a child's child, which is this one's when its parent has ended
+                os.waitpid(pid, os.WNOHANG)
         time.sleep(POLL_SECONDS)
-
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
 
 
 if __name__ == "__main__":

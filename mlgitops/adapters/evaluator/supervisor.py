@@ -60,21 +60,22 @@ def environment(home: Path) -> dict[str, str]:
 
 def supervise(folder: Path) -> None:
     """Run the evaluation in `folder` to its end and write its outcome."""
-    request: Mapping[str, Any] = json.loads((folder / REQUEST_FILE).read_bytes())
+    asked = (folder / REQUEST_FILE).read_bytes()  # read once: what a first attempt writes is not asked in a second
     adopt_orphans()
     outcome: Mapping[str, Any] = {}
     for attempt in range(1, ATTEMPTS + 1):
-        outcome, again = _attempt(folder, request, attempt)
+        outcome, again = _attempt(folder, asked, attempt)
         if not again:
             break
     write_atomically(folder / OUTCOME_FILE, json.dumps(outcome, allow_nan=False).encode())
 
 
-def _attempt(folder: Path, request: Mapping[str, Any], attempt: int) -> tuple[Mapping[str, Any], bool]:
+def _attempt(folder: Path, asked: bytes, attempt: int) -> tuple[Mapping[str, Any], bool]:
     """Run it once; return its outcome, and whether another attempt may give a better one."""
+    request: Mapping[str, Any] = json.loads(asked)
     home = Path(tempfile.mkdtemp(prefix="work-", dir=folder))
     copied = home / REQUEST_FILE
-    copied.write_bytes((folder / REQUEST_FILE).read_bytes())
+    copied.write_bytes(asked)
     scratch = home / "scratch"
     scratch.mkdir()
     timeout, megabytes = float(request["timeoutSeconds"]), int(request["memoryMegabytes"])

@@ -3,7 +3,8 @@
     python -m mlgitops.adapters.evaluator.worker REQUEST.json
 
 It inspects before it loads, starts the model server beside, evaluates candidate and champion on the same examples, asks
-the server one real request, and leaves `result.json` beside the request, whole or not at all.
+the server one real request, and leaves `result.json` beside the request, whole or not at all. The user's own command
+comes last, and the result is written when nothing that it started is alive: it cannot write one in its place.
 """
 
 import json
@@ -94,7 +95,7 @@ def evaluate(request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
         inspected = inspect(request["candidate"])
         if server:
             server.load(inspected)
-        return _evaluate(request, data, inspected, server, scratch)
+        report, refused, answers = _evaluate(request, data, inspected, server)
     except Refused as error:
         return {"report": None, "error": "", "refused": list(error.reasons)}
     except MlgitopsError as error:
@@ -102,11 +103,14 @@ def evaluate(request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
     finally:
         if server:
             server.stop()
+    report["selfReported"] = _self_reported(request, data, answers, scratch)
+    return {"report": report, "error": "", "refused": refused}
 
 
 def _evaluate(
-    request: Mapping[str, Any], data: EvaluationSet, inspected: Inspected, server: Server | None, scratch: Path
-) -> dict[str, Any]:
+    request: Mapping[str, Any], data: EvaluationSet, inspected: Inspected, server: Server | None
+) -> tuple[dict[str, Any], list[str], NDArray[Any]]:
+    """Return the report, why the model is refused, and the candidate's answers."""
     specification = request["specification"]
     candidate = Evaluated(inspected, data, specification)
     champion, champion_error = _champion(request["champion"], data, specification)
@@ -127,9 +131,8 @@ def _evaluate(
         "comparison": measured["comparison"],
         "compatibility": {"accepted": not problems, "problems": problems} if champion else None,
         "probe": probed,
-        "selfReported": _self_reported(request, data, candidate.answers, scratch),
     }
-    return {"report": report, "error": "", "refused": refused}
+    return report, refused, candidate.answers
 
 
 def _champion(

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -78,6 +78,16 @@ class Checkout:
             full = PurePosixPath(path) / name
             if full.parts[0] not in _IGNORED:
                 yield str(full), file
+
+    @contextmanager
+    def gather(self, paths: Sequence[str]) -> Iterator[Path]:
+        """Return a folder that holds these files alone, links followed inside the checkout; it goes afterwards."""
+        with tempfile.TemporaryDirectory(prefix="mlgitops-inputs-") as folder:
+            for path in paths:
+                target = Path(folder) / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(resolve_below(self._directory, self._directory / path), target)
+            yield Path(folder)
 
     def run(self, command: Sequence[str], timeout_seconds: float) -> tuple[int, str]:
         """Run a command in a copy of the checkout with a clean environment; all that it started ends with it, or us.
