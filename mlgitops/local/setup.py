@@ -33,6 +33,8 @@ def prepare(home: Path, directory: Path) -> None:
     for name, first in ((MODEL_REPOSITORY, current), (ENVIRONMENT_REPOSITORY, "main")):
         if not (home / name / "HEAD").exists():
             init_bare(home / name, first)
+    # Pushes are taken one by one from this log; a bare repository keeps none by default.
+    _git(home / MODEL_REPOSITORY, "config", "core.logAllRefUpdates", "true")
     if not (home / _BRANCH).exists():
         write_atomically(home / _BRANCH, current.encode())
     _first_commits(home / ENVIRONMENT_REPOSITORY, home)

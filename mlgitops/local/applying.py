@@ -1,0 +1,144 @@
+"""Applies the environment repository to the cluster and to serving, as a GitOps engine does.
+
+What cannot be read at the tip of `main` is taken from the newest commit where it can be: whatever somebody wrote, and
+however often the engine starts, what served goes on serving.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from mlgitops.adapters.cluster import kustomize
+from mlgitops.app.context import ENVIRONMENTS_FILE, valid_environments
+from mlgitops.core.configuration import EnvironmentsConfiguration
+from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound
+from mlgitops.core.loading import load_environments
+from mlgitops.core.manifest.fields import MAIN, TRAINING
+from mlgitops.local.telling import Problems
+from mlgitops.ports.repository import Repository, Snapshot
+
+LOOK_BACK: Final = 500
+"""Commits of one path that are tried for something that can be read."""
+Objects = Sequence[Mapping[str, Any]]
+
+
+class Cluster(Protocol):
+    """Where training jobs go, and where it is noted what is applied."""
+
+    def apply(self, environment: str, revision: str, objects: Objects, *, prune: bool = True) -> None:
+        """Make the cluster know exactly these objects; without `prune`, also those it knows."""
+
+    def record_applied(self, environment: str, revision: str, error: str = "") -> None:
+        """Say that an environment is at a commit, or why not."""
+
+
+class Serving(Protocol):
+    """Where services and routes go."""
+
+    def apply(self, environment: str, revision: str, objects: Objects) -> None:
+        """Serve exactly these objects."""
+
+
+class Applier:
+    """Keeps every environment at the tip of `main`; one that could not be applied is tried again at every look."""
+
+    def __init__(self, repository: Repository, cluster: Cluster, serving: Serving, problems: Problems) -> None:
+        """Apply what `repository` says."""
+        self._repository, self._cluster, self._serving, self._problems = repository, cluster, serving, problems
+        self._applied: dict[str, str] = {}
+        """Commit by environment; nothing is noted before all of it is applied."""
+        self._done: str | None = None
+        """The commit that all environments are at."""
+        self._built: dict[str, Objects] = {}
+        """Objects by folder, as they last could be built."""
+
+    def look(self) -> Snapshot:
+        """Apply what `main` says where that is not done yet; returns what was looked at.
+
+        Raises:
+            MlgitopsError: There never was a valid `environments.yaml`, or the repository cannot be read.
+        """
+        main = self._repository.snapshot(MAIN)
+        if main.revision is None or self._done == main.revision:
+            return main
+        environments = self._environments(main)
+        names = {one.name: one.namespace for one in environments.environments}
+        names = {TRAINING: environments.training_namespace, **names}
+        self._applied = {name: done for name, done in self._applied.items() if name in names}
+        done = [self._guarded(main, name, namespace) for name, namespace in names.items()]
+        if all(done):
+            self._done = main.revision
+        return main
+
+    def _guarded(self, main: Snapshot, name: str, namespace: str) -> bool:
+        """Apply one environment unless that is done; what it meets is told and holds up no other."""
+        assert main.revision is not None
+        if self._applied.get(name) == main.revision:
+            return True
+        done = self._problems.attempt(f"applying {name}", lambda: self._apply(main, name, namespace))
+        if done:
+            self._applied[name] = main.revision
+        return done
+
+    def _environments(self, main: Snapshot) -> EnvironmentsConfiguration:
+        """Return `environments.yaml`, as it last was valid; what is wrong with it now is told."""
+        try:
+            found = load_environments(main.read(ENVIRONMENTS_FILE) or b"", ENVIRONMENTS_FILE)
+        except InvalidInput as error:
+            former = self._former_environments(main)
+            self._problems.are(ENVIRONMENTS_FILE, [f"{error}; what was valid before stays in force"])
+            return former
+        self._problems.are(ENVIRONMENTS_FILE, [])
+        return found
+
+    def _former_environments(self, main: Snapshot) -> EnvironmentsConfiguration:
+        with suppress(NotFound):
+            return valid_environments(self._repository, main)
+        assert main.revision is not None
+        for commit in islice(self._repository.history(main.revision, path=ENVIRONMENTS_FILE), LOOK_BACK):
+            with suppress(MlgitopsError):  # the file was deleted: the commits before have it
+                return valid_environments(self._repository, self._repository.at(commit.revision))
+        raise NotFound("file", ENVIRONMENTS_FILE)
+
+    def _apply(self, main: Snapshot, environment: str, namespace: str) -> None:
+        """Apply one environment; a folder that cannot be built keeps what it had, and is told."""
+        assert main.revision is not None
+        problems = []
+        folders = kustomize.folders(main.paths(f"environments/{environment}"), environment)
+        for folder in folders:
+            try:
+                self._built[folder] = kustomize.build(main.read, folder, namespace=namespace)
+            except InvalidInput as error:
+                problems += list(error.problems)
+                if environment != TRAINING and folder not in self._built:
+                    self._restore(main.revision, folder, namespace)
+        trouble = str(InvalidInput(problems)) if problems else ""
+        objects = [one for folder in folders for one in self._built.get(folder, ())]
+        if environment == TRAINING:
+            trouble = self._train(main.revision, objects, trouble)
+        else:
+            self._serving.apply(environment, main.revision, objects)
+            self._cluster.record_applied(environment, main.revision, trouble)
+        self._problems.are(f"building {environment}", [trouble] if trouble else [])
+
+    def _train(self, revision: str, objects: Objects, trouble: str) -> str:
+        """Apply jobs; returns everything that was refused, which is settled until `main` moves."""
+        try:
+            self._cluster.apply(TRAINING, revision, objects, prune=not trouble)
+        except InvalidInput as error:
+            trouble = "\n".join(filter(None, (trouble, str(error))))
+        if trouble:
+            self._cluster.record_applied(TRAINING, revision, trouble)
+        return trouble
+
+    def _restore(self, revision: str, folder: str, namespace: str) -> None:
+        """Build a folder from the newest commit where it can be: after a start nothing else is known of it.
+
+        Training has no need of it: the cluster keeps its jobs, and a former list would run deleted ones again.
+        """
+        for commit in islice(self._repository.history(revision, path=folder), LOOK_BACK):
+            with suppress(InvalidInput):
+                read = self._repository.at(commit.revision).read
+                self._built[folder] = kustomize.build(read, folder, namespace=namespace)
+                return
