@@ -63,8 +63,14 @@ def folder_of(view: View, environment: Environment, model: str) -> Folder:
     """Return where a model's manifests for an environment are."""
     last = view.ledger.last_submitted(model)
     text = last.submission.configuration.encode() if last else None
-    serving = load_model(text, MODEL_FILE).serving if text else {}
-    return Folder(environment=environment.name, model=model, namespace=environment.namespace, serving=serving)
+    configuration = load_model(text, MODEL_FILE) if text else None
+    return Folder(
+        environment=environment.name,
+        model=model,
+        namespace=environment.namespace,
+        serving=configuration.serving if configuration else {},
+        label_tolerance=configuration.evaluation.specification.get("labelTolerance") if configuration else None,
+    )
 
 
 def projected(view: View, folder: Folder, state: EnvironmentState) -> Sequence[Change]:

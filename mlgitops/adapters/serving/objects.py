@@ -22,15 +22,14 @@ from mlgitops.core.manifest.fields import (
     ARTIFACT_DIGEST_ANNOTATION,
     CANARY_SUFFIX,
     COHORT_ANNOTATION,
-    PREFIX,
     RELEASE_LABEL,
+    TOLERANCE_ANNOTATION,
 )
 from mlgitops.core.names import Digest
 
 Object = Mapping[str, Any]
 
 MODE_ANNOTATION: Final = "serving.kserve.io/deploymentMode"
-TOLERANCE_ANNOTATION: Final = f"{PREFIX}/label-tolerance"
 """On route.yaml: the largest absolute error of a right prediction, which makes the model a regression."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 PREDICTOR_SUFFIX: Final = "-predictor"

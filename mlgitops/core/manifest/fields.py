@@ -12,6 +12,8 @@ REVISION_ANNOTATION: Final = f"{PREFIX}/source-revision"
 ARTIFACT_DIGEST_ANNOTATION: Final = f"{PREFIX}/artifact-digest"
 COHORT_ANNOTATION: Final = f"{PREFIX}/cohort"
 """On route.yaml: the step that the router stamps on requests, `<rollout>-<step>`; `0-0` between rollouts."""
+TOLERANCE_ANNOTATION: Final = f"{PREFIX}/label-tolerance"
+"""On route.yaml of a regression: how far a prediction may be from its label and still count as correct."""
 
 TFJOB_FILE: Final = "tfjob.yaml"
 KUSTOMIZATION_FILE: Final = "kustomization.yaml"

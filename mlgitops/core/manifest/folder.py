@@ -24,6 +24,8 @@ class Folder:
     namespace: str
     serving: Mapping[str, Any]
     """The `serving` section of the model's configuration, for a first scaffold."""
+    label_tolerance: float | None = None
+    """`evaluation.labelTolerance` of the model's configuration; None without one."""
 
     def path(self, name: str) -> str:
         """Return the path of one of its files."""
@@ -218,4 +220,5 @@ def _route(folder: Folder, desired: Desired) -> RouteFields:
         namespace=folder.namespace,
         canary_weight_percent=desired.weight_percent,
         cohort=desired.cohort,
+        label_tolerance=folder.label_tolerance,
     )

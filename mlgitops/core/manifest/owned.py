@@ -84,6 +84,12 @@ class RouteFields:
     """Share of requests that the canary answers, 0 to 100; the baseline answers the rest."""
     cohort: str
     """What the router stamps on requests, `<rollout>-<step>`; `0-0` between rollouts."""
+    label_tolerance: float | None = None
+    """How far a prediction may be from its label and count as correct, in the label's unit; None: people's line.
+
+    It follows the configuration and says nothing about which release serves, so it is written and never compared: a
+    push that changes it must not look like a change by hand.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,13 +407,13 @@ def backend_names(model: str) -> tuple[str, str]:
 
 
 def edit_route(data: bytes, path: str, fields: RouteFields) -> bytes:
-    """Return `data` with both weights and the cohort of its HTTPRoute set.
+    """Return `data` with both weights, the cohort and the label tolerance, where there is one, of its HTTPRoute set.
 
     Raises:
         InvalidInput: The file cannot be read or edited, or no rule has both backends.
     """
     route = _load(data, path, ROUTE_KIND)
-    return _apply(route, _route_values(route, fields))
+    return _apply(route, [*_route_values(route, fields), *_tolerance_values(fields)])
 
 
 def read_route(data: bytes, path: str) -> RouteFields:
@@ -457,6 +463,15 @@ def _route_values(route: _Manifest, fields: RouteFields) -> list[_Value]:
         _Value(mapping=baseline, key="weight", value=100 - fields.canary_weight_percent),
         _Value(mapping=canary, key="weight", value=fields.canary_weight_percent),
     ]
+
+
+def _tolerance_values(fields: RouteFields) -> list[_Value]:
+    return [_Value(mapping=_ANNOTATIONS, key=key, value=text) for key, text in tolerance_annotation(fields).items()]
+
+
+def tolerance_annotation(fields: RouteFields) -> dict[str, str]:
+    """Return the annotation of the label tolerance; empty without one."""
+    return {} if fields.label_tolerance is None else {names.TOLERANCE_ANNOTATION: str(fields.label_tolerance)}
 
 
 # --- rollout.yaml -------------------------------------------------------------------------------------------------

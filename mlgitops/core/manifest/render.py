@@ -18,6 +18,7 @@ from mlgitops.core.manifest.owned import (
     backend_names,
     read_tfjob,
     rollout_values,
+    tolerance_annotation,
 )
 from mlgitops.core.manifest.read import read_document, read_documents
 from mlgitops.core.names import job_name
@@ -244,7 +245,10 @@ def render_route(fields: RouteFields, *, gateway: str = GATEWAY, gateway_namespa
             namespace=fields.namespace,
             model=fields.model,
             component="route",
-            annotations={names.COHORT_ANNOTATION: Quoted(fields.cohort)},
+            annotations={
+                names.COHORT_ANNOTATION: Quoted(fields.cohort),
+                **{key: Quoted(text) for key, text in tolerance_annotation(fields).items()},
+            },
         ),
         "spec": {
             "parentRefs": [{"name": gateway, "namespace": gateway_namespace}],

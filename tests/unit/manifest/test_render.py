@@ -193,6 +193,16 @@ def test_weights_always_add_up_to_100(weight, rollout, step) -> None:
     assert owned.edit_route(edited, "r", ROUTE) == route
 
 
+def test_a_label_tolerance_is_written_and_never_compared() -> None:
+    """What a router needs to judge a regression's labels reaches a new and an old route; without it the line stays."""
+    fields = replace(ROUTE, label_tolerance=0.5)
+    scaffold, edited = render.render_route(fields), owned.edit_route(render.render_route(ROUTE), "r", fields)
+    for data in (scaffold, edited, owned.edit_route(edited, "r", ROUTE)):
+        assert yaml.safe_load(data)["metadata"]["annotations"]["mlgitops.dev/label-tolerance"] == "0.5"
+    assert owned.differences_route(render.render_route(ROUTE), "r", fields) == ()
+    assert owned.differences_route(scaffold, "r", replace(ROUTE, label_tolerance=2)) == ()
+
+
 def test_other_rules_of_a_route_stay_as_they_are() -> None:
     """A rule that people added before the scaffolded one keeps its weights."""
     route = yaml.safe_load(RENDERED["route.yaml"]())
