@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +14,14 @@ from typing import Any, Final, TextIO
 from mlgitops.app import reading
 from mlgitops.app.context import Context, look
 from mlgitops.core.errors import InvalidInput, MlgitopsError, Unavailable
-from mlgitops.demo import models
+from mlgitops.demo import leftovers, models
 from mlgitops.local import wiring
 from mlgitops.local.setup import ENVIRONMENT_REPOSITORY
 from mlgitops.ports.repository import Person
 
 MODEL: Final = "digits"
+MODEL_FOLDER: Final = "model"
+HOME_FOLDER: Final = ".mlgitops"
 MARKER: Final = ".mlgitops-demo"
 RATE: Final = 80
 """Requests per second that the demo's users send."""
@@ -65,9 +66,9 @@ class Demo:
     def __init__(self, folder: Path, out: TextIO) -> None:
         """Run in `folder`, telling `out`."""
         self._folder, self._out = folder, out
-        self._model = folder / "model"
+        self._model = folder / MODEL_FOLDER
         self._environment = folder / "environment"
-        self._home = self._model / ".mlgitops"
+        self._home = self._model / HOME_FOLDER
         self._children: list[subprocess.Popen[Any]] = []
         self._started = time.monotonic()
         self._lock = threading.Lock()
@@ -332,7 +333,6 @@ class Demo:
             start_new_session=True,
         )
         self._children.append(process)
-        (self._folder / "processes.json").write_text(json.dumps([one.pid for one in self._children]))
         return process
 
     def _end(self) -> None:
@@ -353,31 +353,12 @@ class Demo:
             return
         if not (self._folder / MARKER).exists() and any(self._folder.iterdir()):
             raise InvalidInput(f"{self._folder} is not empty and was not made by the demo; name another --directory")
-        for pid in self._left():
-            os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 40
-        while self._left() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        for pid in self._left():
-            os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self._folder)
+        leftovers.end_processes(self._folder, f"{MODEL_FOLDER}/{HOME_FOLDER}")
+        try:
+            leftovers.remove(self._folder)
+        except OSError as error:
+            raise Unavailable(f"folder {self._folder}", error.strerror or str(error)) from error
         self._folder.mkdir()
-
-    def _left(self) -> list[int]:
-        """Return the processes of an earlier run that still live: only those whose words name this folder's run."""
-        try:
-            pids: list[int] = json.loads((self._folder / "processes.json").read_text())
-        except (OSError, ValueError):
-            return []
-        return [pid for pid in pids if self._is_mine(pid)]
-
-    def _is_mine(self, pid: int) -> bool:
-        try:
-            where = Path(f"/proc/{pid}/cwd").readlink()
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            return False
-        return where == self._model and b"mlgitops" in words
 
 
 def run(folder: Path, out: TextIO) -> Path:
