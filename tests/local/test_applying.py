@@ -52,7 +52,7 @@ def applier(repository, engines, tmp_path) -> Applier:
     return Applier(repository, engines, engines, Problems(Silent(), tmp_path / "bug.txt"))
 
 
-def write(repository, files) -> str:
+def write(repository: MemoryRepository, files: dict[str, bytes | None]) -> str | None:
     now = repository.snapshot(MAIN).revision
     return repository.update(MAIN, now, [Change(message="change", files=files)])
 

@@ -25,7 +25,7 @@ def test_loose_objects_are_packed_and_stay_readable(tmp_path, monkeypatch):
     folder = tmp_path / "environment.git"
     init_bare(folder)
     repository = open_repository(str(folder), identity=wiring.TOOL, cache=tmp_path)
-    revision = repository.create({MAIN: Change(message="0", files={"a/0": b"0"})})[MAIN]
+    revision: str | None = repository.create({MAIN: Change(message="0", files={"a/0": b"0"})})[MAIN]
     for number in range(150):
         changes = [Change(message=str(number), files={f"a/{number}": b"%d" % number})]
         revision = repository.update(MAIN, revision, changes)
