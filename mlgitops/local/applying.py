@@ -10,9 +10,11 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from mlgitops.adapters.cluster import kustomize
+from mlgitops.adapters.cluster.objects import identity
+from mlgitops.adapters.serving.objects import parse_route, parse_service
 from mlgitops.app.context import ENVIRONMENTS_FILE, valid_environments
 from mlgitops.core.configuration import EnvironmentsConfiguration
-from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound
+from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound, Problem
 from mlgitops.core.loading import load_environments
 from mlgitops.core.manifest.fields import MAIN, TRAINING
 from mlgitops.local.telling import Problems
@@ -104,15 +106,9 @@ class Applier:
     def _apply(self, main: Snapshot, environment: str, namespace: str) -> None:
         """Apply one environment; a folder that cannot be built keeps what it had, and is told."""
         assert main.revision is not None
-        problems = []
         folders = kustomize.folders(main.paths(f"environments/{environment}"), environment)
-        for folder in folders:
-            try:
-                self._built[folder] = kustomize.build(main.read, folder, namespace=namespace)
-            except InvalidInput as error:
-                problems += list(error.problems)
-                if environment != TRAINING and folder not in self._built:
-                    self._restore(main.revision, folder, namespace)
+        build = self._build_jobs if environment == TRAINING else self._build_services
+        problems = [one for folder in folders for one in build(main, folder, namespace)]
         trouble = str(InvalidInput(problems)) if problems else ""
         objects = [one for folder in folders for one in self._built.get(folder, ())]
         if environment == TRAINING:
@@ -132,13 +128,51 @@ class Applier:
             self._cluster.record_applied(TRAINING, revision, trouble)
         return trouble
 
-    def _restore(self, revision: str, folder: str, namespace: str) -> None:
-        """Build a folder from the newest commit where it can be: after a start nothing else is known of it.
+    def _build_jobs(self, main: Snapshot, folder: str, namespace: str) -> Sequence[Problem]:
+        """Build a folder of jobs; returns why it cannot be built.
 
-        Training has no need of it: the cluster keeps its jobs, and a former list would run deleted ones again.
+        It is never taken from a former commit: the cluster keeps its jobs, and would run deleted ones again.
         """
-        for commit in islice(self._repository.history(revision, path=folder), LOOK_BACK):
+        try:
+            self._built[folder] = kustomize.build(main.read, folder, namespace=namespace)
+        except InvalidInput as error:
+            return error.problems
+        return ()
+
+    def _build_services(self, main: Snapshot, folder: str, namespace: str) -> Sequence[Problem]:
+        """Build a folder of what serves; returns why it cannot be built, or after a start, why it is refused."""
+        try:
+            objects = kustomize.build(main.read, folder, namespace=namespace)
+        except InvalidInput as error:
+            self._restore(main, folder, namespace)
+            return error.problems
+        # Later, serving itself keeps what it had of a refused object; after a start it has nothing.
+        problems = () if folder in self._built else _refusals(objects, folder)
+        if problems:
+            self._restore(main, folder, namespace)
+        if not problems or folder not in self._built:
+            self._built[folder] = objects
+        return problems
+
+    def _restore(self, main: Snapshot, folder: str, namespace: str) -> None:
+        """Build a folder from the newest commit where it is accepted, when nothing else is known of it."""
+        if folder in self._built or main.revision is None:
+            return
+        for commit in islice(self._repository.history(main.revision, path=folder), LOOK_BACK):
             with suppress(InvalidInput):
-                read = self._repository.at(commit.revision).read
-                self._built[folder] = kustomize.build(read, folder, namespace=namespace)
-                return
+                objects = kustomize.build(self._repository.at(commit.revision).read, folder, namespace=namespace)
+                if not _refusals(objects, folder):
+                    self._built[folder] = objects
+                    return
+
+
+def _refusals(objects: Objects, folder: str) -> Sequence[Problem]:
+    """Return why serving would refuse one of these objects."""
+    found = []
+    for one in objects:
+        kind, name = identity(one)
+        try:
+            (parse_service if kind == "InferenceService" else parse_route)(one)
+        except InvalidInput as error:
+            found.append(Problem(message=f"{kind} {name} is refused: {error}", path=folder))
+    return found

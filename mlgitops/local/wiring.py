@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mlgitops.adapters.clock import SystemClock
+from mlgitops.adapters.repository.commits import Signing
 from mlgitops.adapters.repository.git import open_repository
+from mlgitops.adapters.repository.location import Credentials
 from mlgitops.app.context import Context, World
 from mlgitops.core.errors import NotFound, Unavailable
 from mlgitops.ports.observer import Observer, Silent
@@ -20,10 +23,25 @@ STORE, REGISTRY, CLUSTER, SERVING = "store", "registry", "cluster", "serving"
 METRICS, EVALUATIONS, IMAGES = "metrics", "evaluations", "images"
 
 
-def context(location: str, cache: Path, person: Person, observer: Observer | None = None) -> Context:
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What opens the environment repository, and how commits to it are signed."""
+
+    credentials: Credentials | None = None
+    """None: what the location holds, or the ssh agent."""
+    signing: Signing | None = None
+    """None: commits are not signed."""
+
+
+def context(
+    location: str, cache: Path, person: Person, observer: Observer | None = None, *, access: Access | None = None
+) -> Context:
     """Return the outside world without an engine: the environment repository is enough for most commands."""
+    given = access or Access()
     return Context(
-        repository=open_repository(location, identity=TOOL, cache=cache),
+        repository=open_repository(
+            location, identity=TOOL, cache=cache, credentials=given.credentials, signing=given.signing
+        ),
         clock=SystemClock(),
         person=person,
         sleep=time.sleep,

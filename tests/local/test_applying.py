@@ -1,6 +1,6 @@
 """Every environment gets to the tip of main, whatever fails on the way there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -18,9 +18,16 @@ from tests.support.memory import MemoryRepository
 ROUTE = b"""\
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
-metadata: {name: digits}
-spec: {}
+metadata:
+  name: digits
+  annotations: {mlgitops.dev/cohort: 1-1}
+spec:
+  rules:
+    - backendRefs:
+        - {name: digits-predictor, port: 80, weight: 100}
 """
+FOLDER = "environments/production/digits"
+GOOD = {f"{FOLDER}/kustomization.yaml": b"resources: [route.yaml]\n", f"{FOLDER}/route.yaml": ROUTE}
 
 
 class Engines:
@@ -30,12 +37,15 @@ class Engines:
         self.applied: list[tuple[str, str, int]] = []
         self.recorded: dict[str, str] = {}
         self.failures = 0
+        self.routes: list[Any] = []
+        """Weights of the last routes."""
 
     def apply(self, environment: str, revision: str, objects: Sequence[Any], *, prune: bool = True) -> None:
         if environment == "production" and self.failures:
             self.failures -= 1
             raise Unavailable("serving", "the disk is full")
         self.applied.append((environment, revision, len(objects)))
+        self.routes = [one["spec"]["rules"][0]["backendRefs"][0]["weight"] for one in objects]
 
     def record_applied(self, environment: str, revision: str, error: str = "") -> None:
         self.recorded[environment] = error
@@ -52,7 +62,7 @@ def applier(repository, engines, tmp_path) -> Applier:
     return Applier(repository, engines, engines, Problems(Silent(), tmp_path / "bug.txt"))
 
 
-def write(repository: MemoryRepository, files: dict[str, bytes | None]) -> str | None:
+def write(repository: MemoryRepository, files: Mapping[str, bytes | None]) -> str | None:
     now = repository.snapshot(MAIN).revision
     return repository.update(MAIN, now, [Change(message="change", files=files)])
 
@@ -67,17 +77,17 @@ def test_what_failed_is_tried_again_and_nothing_else(repository, tmp_path):
     assert [name for name, _, _ in engines.applied] == ["training", "production"]
 
 
-def test_a_folder_that_cannot_be_built_keeps_its_newest_objects(repository, tmp_path):
-    """After a start a broken folder serves what it last said, and the reason is on record."""
-    folder = "environments/production/digits"
-    good = {f"{folder}/kustomization.yaml": b"resources: [route.yaml]\n", f"{folder}/route.yaml": ROUTE}
-    write(repository, good)
-    write(repository, {f"{folder}/route.yaml": None})
+@pytest.mark.parametrize("broken", [None, b"{", ROUTE.replace(b"weight: 100", b"weight: many")])
+def test_a_folder_that_cannot_be_served_keeps_its_newest_objects(repository, tmp_path, broken):
+    """After a start a broken folder serves what it last said, whoever refuses it, and the reason is on record."""
+    write(repository, GOOD)
+    write(repository, {f"{FOLDER}/route.yaml": broken})
     tip = write(repository, {"unrelated.md": b"x"})
     engines = Engines()
     applier(repository, engines, tmp_path).look()
     assert ("production", tip, 1) in engines.applied
-    assert "route.yaml" in engines.recorded["production"]
+    assert engines.routes == [100]
+    assert engines.recorded["production"]
 
 
 @pytest.mark.parametrize("content", [b"{", b"kind: Nonsense\n", None])
