@@ -18,7 +18,7 @@ HOME = "model/.mlgitops"
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path: Path) -> Path:
     place = tmp_path / "demo"
     (place / HOME / "cluster" / "work").mkdir(parents=True)
     return place
