@@ -2,7 +2,6 @@
 
 import pytest
 
-from mlgitops.core.errors import InvalidInput
 from mlgitops.core.manifest import folder as folders
 from mlgitops.core.manifest.folder import Folder
 from mlgitops.core.manifest.owned import RolloutFields
@@ -83,14 +82,15 @@ def test_nothing_served_leaves_no_manifest() -> None:
 
 def test_generation_is_a_number_or_none() -> None:
     """A folder without the file shows generation 0; the number in it is read as written."""
-    assert folders.generation({}.get, FOLDER) == 0
+    nothing: dict[str, bytes] = {}
+    assert folders.generation(nothing.get, FOLDER) == 0
     assert folders.generation({FOLDER.path("generation"): b"17\n"}.get, FOLDER) == 17
 
 
 def test_a_broken_rollout_file_asks_for_nothing() -> None:
-    """What nobody can read is no promotion: it is told as unreadable, or refused."""
-    files = {**applied({}, CANARY, 1), FOLDER.path("rollout.yaml"): b"{"}
-    try:
-        assert folders.rollout(files.get, FOLDER) is None
-    except InvalidInput as error:
-        assert error.problems[0].path == FOLDER.path("rollout.yaml")
+    """What nobody can read is no promotion: it is told with its path, and written anew by the next projection."""
+    path = FOLDER.path("rollout.yaml")
+    files = {**applied({}, CANARY, 1), path: b"{"}
+    assert folders.rollout(files.get, FOLDER) is None
+    assert any(path in one for one in folders.unreadable(files.get, FOLDER))
+    assert folders.rollout(applied(files, CANARY, 2).get, FOLDER) == CANARY.rollout
