@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mlgitops.cli import github
-from mlgitops.cli.settings import Settings, person, read_settings
+from mlgitops.cli.settings import Settings, access, person, read_settings
 from mlgitops.cli.words import redacted, redacted_values, several_lines
 from mlgitops.core.errors import InvalidInput
 
@@ -66,7 +66,7 @@ def open_context(home: str | None, location: str | None, *, decides: bool = Fals
     from mlgitops.local.wiring import TOOL, context
 
     settings = read_settings(home, location)
-    return settings, context(settings.location, settings.cache, person() if decides else TOOL)
+    return settings, context(settings.location, settings.cache, person() if decides else TOOL, access=access())
 
 
 def chosen(context: "Context", model: str | None) -> str:

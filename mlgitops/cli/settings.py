@@ -4,15 +4,22 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mlgitops.cli.remembered import ENVIRONMENT_REPOSITORY, HOME_FOLDER, cache_folder
 from mlgitops.cli.remembered import find_home as _find_home
 from mlgitops.core.errors import InvalidInput
 from mlgitops.ports.repository import Person
 
-__all__ = ["ENVIRONMENT_REPOSITORY", "HOME_FOLDER", "Settings", "find_home", "person", "read_settings"]
+if TYPE_CHECKING:
+    from mlgitops.local.wiring import Access
+
+__all__ = ["ENVIRONMENT_REPOSITORY", "HOME_FOLDER", "Settings", "access", "find_home", "person", "read_settings"]
 MODEL_REPOSITORY: Final = "model.git"
+TOKEN: Final = "MLGITOPS_TOKEN"  # noqa: S105 - the name of a variable
+PASSPHRASE: Final = "MLGITOPS_SSH_PASSPHRASE"  # noqa: S105 - the name of a variable
+SIGNING_KEY: Final = "MLGITOPS_SIGNING_KEY"
+LONGEST_PATH: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +58,54 @@ def read_settings(home: str | None, location: str | None) -> Settings:
             )
         where = str(folder / ENVIRONMENT_REPOSITORY)
     return Settings(home=folder, location=where, directory=directory, cache=Path(cache_folder()))
+
+
+def access() -> "Access":
+    """Return what opens the environment repository and signs commits, from environment variables; never from flags.
+
+    Flags can be read by every user of a machine, and stay in histories. No value is repeated in an error: somebody may
+    have put a secret where its path belongs.
+
+    Raises:
+        InvalidInput: A variable names no file, or holds what cannot be a secret.
+    """
+    from mlgitops.adapters.repository.commits import Signing
+    from mlgitops.adapters.repository.location import Credentials
+    from mlgitops.local.wiring import Access
+
+    given = Credentials(
+        token=_secret(TOKEN),
+        key=_file("MLGITOPS_SSH_KEY"),
+        passphrase=_secret(PASSPHRASE),
+        known_hosts=_file("MLGITOPS_KNOWN_HOSTS"),
+    )
+    program = os.environ.get("MLGITOPS_SIGNING_PROGRAM") or "ssh"
+    if program == "gpg":
+        key = _secret(SIGNING_KEY)
+        signing = Signing(program="gpg", key=key) if key else None
+    elif program == "ssh":
+        file = _file(SIGNING_KEY)
+        signing = Signing(program="ssh", key=str(file)) if file else None
+    else:
+        raise InvalidInput("MLGITOPS_SIGNING_PROGRAM must be ssh or gpg")
+    return Access(credentials=given, signing=signing)
+
+
+def _secret(name: str) -> str | None:
+    value = os.environ.get(name, "").strip()
+    if not value.isprintable():
+        raise InvalidInput(f"{name} holds a line break or a control character; it must be one line")
+    return value or None
+
+
+def _file(name: str) -> Path | None:
+    value = os.environ.get(name)
+    if not value:
+        return None
+    file = Path(value).expanduser()
+    if "\n" in value or len(value) > LONGEST_PATH or not file.is_file():
+        raise InvalidInput(f"{name} must be the path of a file, and there is none")
+    return file.resolve()
 
 
 def find_home(directory: Path) -> Path | None:

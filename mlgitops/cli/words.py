@@ -1,5 +1,6 @@
 """Text of other people made safe: for a terminal, for a log that is read by machines, and without secrets."""
 
+import os
 import re
 from typing import Any, Final
 
@@ -12,10 +13,16 @@ _HEADER: Final = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 _NAMED: Final = re.compile(
     r"(?<![A-Za-z0-9])((?:[\w-]*[_-])?(?:token|password|passwd|secret|api_?key|signature)=)[^\s&;,'\"]+", re.IGNORECASE
 )
+_OWN: Final = ("MLGITOPS_TOKEN", "MLGITOPS_SSH_PASSPHRASE")
+_SHORTEST: Final = 4
+"""What is shorter would hide ordinary words, and is no secret."""
 
 
 def redacted(text: str) -> str:
     """Return `text` without what looks like a secret: user and password in URLs, tokens, headers, `token=…`."""
+    for name in _OWN:
+        secret = os.environ.get(name, "").strip()
+        text = text.replace(secret, "***") if len(secret) >= _SHORTEST else text
     text = _TOKEN.sub("***", _USERINFO.sub(r"\1***@", text))
     return _NAMED.sub(r"\1***", _HEADER.sub(r"\1 ***", text))
 

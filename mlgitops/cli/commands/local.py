@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mlgitops.cli.settings import person
+from mlgitops.cli.settings import access, person
 from mlgitops.cli.words import examples
 
 
@@ -43,7 +43,7 @@ def up(directory: str, home: str | None, port: int, loader: str | None) -> None:
     lines = Lines(times=True)
     setup.prepare(folder, place)
     location = str(folder / setup.ENVIRONMENT_REPOSITORY)
-    world = wiring.world(folder, wiring.context(location, folder / "cache", person(), lines))
+    world = wiring.world(folder, wiring.context(location, folder / "cache", person(), lines, access=access()))
     engine = Engine(folder, world, lines, router_port=port, loader=loader)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: engine.stop())

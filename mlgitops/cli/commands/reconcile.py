@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from mlgitops.cli import failure, github, options
-from mlgitops.cli.settings import person
+from mlgitops.cli.settings import access, person
 from mlgitops.cli.words import examples
 
 
@@ -40,7 +40,7 @@ def command(
     from mlgitops.local.wiring import TOOL, context, world
 
     settings, _ = options.open_context(home, environment_repository)
-    observed = context(settings.location, settings.cache, person(), Lines())
+    observed = context(settings.location, settings.cache, person(), Lines(), access=access())
     for name in model:
         options.chosen(observed, name)
     everything = world(settings.home, observed)

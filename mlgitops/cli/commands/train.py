@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from mlgitops.cli import options
-from mlgitops.cli.settings import person
+from mlgitops.cli.settings import access, person
 from mlgitops.cli.words import examples
 from mlgitops.core.errors import NotFound
 
@@ -51,7 +51,7 @@ def command(
     settings, _ = options.open_context(home, environment_repository)
     if settings.home is None:
         raise NotFound("engine", "local")
-    context = wiring.context(settings.location, settings.cache, person(), Lines())
+    context = wiring.context(settings.location, settings.cache, person(), Lines(), access=access())
     with tempfile.TemporaryDirectory(prefix="mlgitops-source-") as target:
         workshop = Workshop(
             source=checkout_of(Path(repository), revision, Path(target) / "source"),
