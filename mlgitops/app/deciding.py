@@ -57,7 +57,6 @@ def promote(
     *,
     reason: str,
     force: bool,
-    dry_run: bool = False,
 ) -> Answer:
     """Ask for a rollout of a release: one commit on `main`, touching `rollout.yaml` alone.
 
@@ -84,9 +83,6 @@ def promote(
         folder = folder_of(view, unit, model)
         return (promotion(view, unit, folder, state, name, author=context.person, reason=reason, force=force),)
 
-    if dry_run:
-        project(view)
-        return Answer(words=f"would propose release {name} for {unit.name}", changed=False, values=values)
     write(context, lambda _: None, project)
     words = f"release {name} is proposed for {unit.name} as rollout {values['rollout']}; reconcile takes it up"
     return Answer(words=words, changed=True, values=values)

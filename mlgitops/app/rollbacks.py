@@ -17,7 +17,7 @@ from mlgitops.core.release import Rejected, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
 
-def rollback(context: Context, model: str, environment: str | None, *, reason: str, dry_run: bool = False) -> Answer:
+def rollback(context: Context, model: str, environment: str | None, *, reason: str) -> Answer:
     """Return all traffic to what served before, by one commit, without gates; automation is on hold afterwards.
 
     An open rollout that moved something goes back to the champion; else what is LIVE goes back to last-good; else what
@@ -31,9 +31,6 @@ def rollback(context: Context, model: str, environment: str | None, *, reason: s
     chosen = _chosen(view.ledger.state(unit.name, model))
     if chosen is None:
         raise Denied("rolling back", f"{model} in {unit.name}", "nothing serves and nothing is under way")
-    if dry_run:
-        values: dict[str, object] = {"rollout": chosen.number, "release": chosen.release}
-        return Answer(words=f"would roll back release {chosen.release}", changed=False, values=values)
     changed = roll_back(context, unit, model, chosen.number, reason or "asked for by hand")
     return _answer(look(context).ledger.state(unit.name, model), chosen.number, changed=changed)
 
