@@ -31,7 +31,7 @@ def judged(
     world: World, view: View, release: Release, champion: Release | None, gates: Sequence[Gate]
 ) -> Judged | None:
     """Evaluate a release, against the champion where there is one, and judge it; None while it runs."""
-    request = _request(release, champion)
+    request = evaluation_request(release, champion)
     known = view.ledger.report(release.submission.model, request.key)
     outcome = world.evaluator.evaluate(request) if known is None else EvaluationOutcome(report=known)
     if outcome is None:
@@ -63,7 +63,8 @@ def _configuration_gates(release: Release) -> tuple[Gate, ...]:
     return load_model(release.submission.configuration.encode(), MODEL_FILE).evaluation.gates
 
 
-def _request(release: Release, champion: Release | None) -> EvaluationRequest:
+def evaluation_request(release: Release, champion: Release | None) -> EvaluationRequest:
+    """Return what the evaluator is asked of a release, and of the champion where there is one."""
     specification = load_model(release.submission.configuration.encode(), MODEL_FILE).evaluation.specification
     parts = {
         "candidate": release.artifact_digest,

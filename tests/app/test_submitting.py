@@ -11,9 +11,10 @@ from mlgitops.adapters.builder.embedded import EmbeddedBuilder
 from mlgitops.adapters.source.checkout import Checkout
 from mlgitops.adapters.store.folder import FolderStore
 from mlgitops.app.context import Context, look
+from mlgitops.app.evaluating import evaluation_request
 from mlgitops.app.submitting import Submitted, Workshop, recognised, submit
 from mlgitops.core.errors import DigestMismatch, InvalidInput, MlgitopsError
-from mlgitops.core.release import Failed, ReleasePhase
+from mlgitops.core.release import Failed, ReleasePhase, Submission
 from mlgitops.ports.source import SourceCommit
 from tests.support.world import world_of
 
@@ -150,11 +151,21 @@ def test_a_command_of_the_evaluation_finds_the_inputs(pushes: Pushes) -> None:
     """Where the evaluation runs a command, the store has the files that enter the image, and no others."""
     assert pushes.push().release.submission.source_uri == ""
     command = "task: classification\n  command: [python, train.py]"
-    submission = pushes.push(
+    release = pushes.push(
         mlgitops_dot_yaml=CONFIGURATION.replace("task: classification", command), train_dot_py="print(2)\n"
-    ).release.submission
-    folder = FolderStore(pushes.folder / "store", "mlgitops-store").path(submission.source_uri)
+    ).release
+    uri = evaluation_request(release, None).source_uri
+    assert uri is not None
+    folder = FolderStore(pushes.folder / "store", "mlgitops-store").path(uri)
     assert {one.name: one.read_text() for one in folder.iterdir()} == {"train.py": "print(2)\n", "requirements.txt": ""}
+
+
+def test_a_submission_of_an_older_ledger_is_read(pushes: Pushes) -> None:
+    """A submission written before evaluations had a source is one without."""
+    submission = pushes.push().release.submission
+    values = submission.to_mapping()
+    del values["source_uri"]
+    assert Submission.from_mapping(values) == submission
 
 
 def test_a_missing_input_is_named(pushes: Pushes) -> None:
