@@ -53,6 +53,7 @@ class Pushes:
         self._home, self._observer = home, observer
         self._stop = threading.Event()
         self._process: subprocess.Popen[str] | None = None
+        self._interrupted: subprocess.Popen[str] | None = None
 
     def look(self) -> None:
         """Take the next push, if there is one; returns when it is taken, or `stop` was asked for.
@@ -68,7 +69,8 @@ class Pushes:
         """Interrupt the push that is being taken, which is taken again next time; may be called by a signal handler."""
         self._stop.set()
         process = self._process
-        if process is not None and process.poll() is None:
+        if process is not None and process is not self._interrupted and process.poll() is None:
+            self._interrupted = process  # a second interrupt would end its cleaning up
             process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:

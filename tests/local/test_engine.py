@@ -171,7 +171,7 @@ def test_what_is_broken_on_main_takes_nothing_down(machine):
     assert children() == before
 
 
-def test_a_push_that_is_interrupted_is_taken_again(machine):
+def test_a_push_that_is_interrupted_is_taken_again(machine, tmp_path, monkeypatch):
     """Stopping the engine ends the tests of a push at once, with all they started; the next engine takes that push."""
     before = children()
     mark = machine.home / "started"
@@ -194,10 +194,13 @@ def test_a_push_that_is_interrupted_is_taken_again(machine):
     machine.git("add", "-A")
     machine.git("commit", "-qm", "first")
     machine.git("push", "-q", "local")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
     machine.start()
     machine.until(mark.exists)
     machine.stop()
     machine.until(lambda: not sleepers(), 10)
+    assert list((tmp_path / "tmp").iterdir()) == []
     assert children() == before
     assert not (machine.home / "pushed.json").exists()
     (machine.place / "test.py").write_text("print('no luck')\nraise SystemExit(3)\n")
