@@ -296,8 +296,10 @@ def test_a_repository_that_cannot_be_reached_says_so(
 
 
 @pytest.mark.parametrize("data", [b"kind: [", b"environments: 3\n", b"\xff\xfe"])
-def test_a_broken_configuration_is_told_by_every_reader(data: bytes, desk: Callable[[str], Desk]) -> None:
-    """An environments.yaml that cannot be read ends with 3 and its place."""
+def test_a_broken_configuration_is_told_and_keeps_nobody_from_rolling_back(
+    data: bytes, desk: Callable[[str], Desk]
+) -> None:
+    """An environments.yaml that cannot be read ends `status` and promotions with 3 and its place; a rollback works."""
     from mlgitops.adapters.repository.git import open_repository
     from mlgitops.core.manifest.fields import MAIN
     from mlgitops.ports.repository import Change, Person
@@ -306,8 +308,11 @@ def test_a_broken_configuration_is_told_by_every_reader(data: bytes, desk: Calla
     opened = open_repository(str(place.repository), identity=Person(name="t", email="t@x"), cache=place.folder)
     change = Change(message="break it", files={"environments.yaml": data})
     opened.update(MAIN, opened.snapshot(MAIN).revision, [change])
-    for words in (["status"], ["history"], ["rollback"]):
+    for words in (["status"], ["promote", place.stages.names[0]]):
         told = place(*words)
         assert told.code == 3, told.out
         assert "Error: environments.yaml" in told.err
+    for words in (["history"], ["rollback"]):
+        told = place(*words)
+        assert told.code == 0, told.err
     assert os.environ["MLGITOPS_ENVIRONMENT_REPOSITORY"] == str(place.repository)
