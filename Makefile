@@ -4,14 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 TENSORFLOW ?= tensorflow-cpu
+WORKERS ?= 2
 
 .PHONY: demo test test-long lint types imports docs check clean
 
 demo: $(STAMP) ## the whole loop on this machine, about six minutes
 	$(BIN)/mlgitops demo
 
+# A file stays with one worker, so that models which its tests share are made once.
 test: $(STAMP) ## every test that needs no absent service
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile
 
 test-long: $(STAMP) ## what exceeds the time of `make test`
 	$(BIN)/python -m pytest -m long
