@@ -82,7 +82,7 @@ class ServingController:
         """
         home.mkdir(parents=True, exist_ok=True)
         self._home = home
-        self._own = filelock.FileLock(home / layout.LOCK, timeout=0)
+        self._own = filelock.FileLock(home / layout.LOCK, timeout=0, thread_local=False)
         try:
             self._own.acquire()
         except filelock.Timeout as error:
