@@ -1,14 +1,15 @@
 """The judge's verdict on a rollout under way, and the record that is kept of a decision."""
 
 import math
-from typing import Any
+from collections import OrderedDict
+from dataclasses import dataclass, fields
+from threading import Lock
+from typing import Any, Final
 
 from mlgitops.app.context import View, World
 from mlgitops.app.moves import Record, now
 from mlgitops.core.analysis.counts import Sample, latest
-from mlgitops.core.analysis.measures import evidence_path
-from mlgitops.core.analysis.verdict import Verdict
-from mlgitops.core.analysis.verdict import judge as judge_samples
+from mlgitops.core.analysis.verdict import MetricVerdict, Verdict, conclude, judge_metrics
 from mlgitops.core.configuration import MetricRule
 from mlgitops.core.driver import cohort
 from mlgitops.core.events import stamp
@@ -18,8 +19,32 @@ PATH_POINTS = 400
 """Points of evidence and traffic kept in a decision record, for its plots."""
 
 
-def judge(world: World, rollout: Rollout) -> Verdict:
+REMEMBERED: Final = 32
+"""Judged steps whose metrics are kept in the process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement(Verdict):
+    """A verdict, with the very samples that it rests on."""
+
+    samples: tuple[Sample, ...]
+    """Every sample of the rollout when it was judged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    samples: tuple[Sample, ...]
+    metrics: tuple[MetricVerdict, ...]
+
+
+_remembered: OrderedDict[tuple[object, ...], _Judged] = OrderedDict()
+_one_at_a_time = Lock()
+
+
+def judge(world: World, rollout: Rollout) -> Judgement:
     """Judge the step a rollout is at, on everything its requests have shown so far.
+
+    Costs next to nothing while no sample came: a pass asks several times, and most passes see nothing new.
 
     Raises:
         Unavailable: The metrics cannot be asked.
@@ -27,15 +52,34 @@ def judge(world: World, rollout: Rollout) -> Verdict:
     proposal, plan = rollout.proposal, rollout.proposal.plan
     analysing = rollout.phase is RolloutPhase.ANALYSING
     elapsed = (now(world) - rollout.since).total_seconds() if analysing else 0.0
-    return judge_samples(
-        world.metrics.samples(proposal.environment, proposal.model, rollout.number),
-        rules(plan),
+    samples = tuple(world.metrics.samples(proposal.environment, proposal.model, rollout.number))
+    verdict = conclude(
+        _metrics(rollout, samples),
         alpha=plan["alpha"],
         dispersion=plan.get("dispersion"),
         cohort=cohort(rollout, rollout.step + 1),
         elapsed_seconds=max(0.0, elapsed),
         step_seconds=plan["steps"][rollout.step]["seconds"],
     )
+    values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
+    return Judgement(**values, samples=samples)
+
+
+def _metrics(rollout: Rollout, samples: tuple[Sample, ...]) -> tuple[MetricVerdict, ...]:
+    """Return what the metrics say of these samples; what was said of the same samples is remembered."""
+    proposal, plan = rollout.proposal, rollout.proposal.plan
+    of_step, alpha, dispersion = cohort(rollout, rollout.step + 1), plan["alpha"], plan.get("dispersion")
+    key = (proposal.environment, proposal.model, of_step, rules(plan), alpha, dispersion)
+    with _one_at_a_time:
+        known = _remembered.get(key)
+        # The samples themselves, not their number and time: another world in this process may have the same names.
+        if known is None or known.samples != samples:
+            metrics = judge_metrics(samples, rules(plan), alpha=alpha, dispersion=dispersion, cohort=of_step)
+            known = _remembered[key] = _Judged(samples=samples, metrics=metrics)
+        _remembered.move_to_end(key)
+        while len(_remembered) > REMEMBERED:
+            _remembered.popitem(last=False)
+    return known.metrics
 
 
 def rules(plan: Any) -> tuple[MetricRule, ...]:
@@ -43,10 +87,9 @@ def rules(plan: Any) -> tuple[MetricRule, ...]:
     return tuple(MetricRule(kind=one["kind"], effect=one["effect"], margin=one["margin"]) for one in plan["metrics"])
 
 
-def record(world: World, view: View, rollout: Rollout, verdict: Verdict) -> Record:
+def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Record:
     """Return the record of a decision: what was seen, and why it was enough."""
     proposal = rollout.proposal
-    samples = world.metrics.samples(proposal.environment, proposal.model, rollout.number)
     kept = view.ledger.decision_names(proposal.environment, proposal.model)
     count = sum(one.startswith(f"{rollout.number:05}-") for one in kept) + 1
     name = f"{rollout.number:05}-{count:02}-{verdict.outcome}".lower()
@@ -62,14 +105,10 @@ def record(world: World, view: View, rollout: Rollout, verdict: Verdict) -> Reco
         "champion": proposal.champion,
         "weightPercent": proposal.weights[rollout.step],
         "verdict": verdict.to_mapping(),
-        "counts": [_counts(one) for _, one in sorted(latest(samples).items())],
+        "counts": [_counts(one) for _, one in sorted(latest(verdict.samples).items())],
         "evidence": {
-            rule.kind: [
-                [stamp(at), log]
-                for at, log in _thinned(evidence_path(samples, rule, dispersion=verdict.dispersion))
-                if math.isfinite(log)
-            ]
-            for rule in rules(proposal.plan)
+            one.kind: [[stamp(at), log] for at, log in _thinned(one.course) if math.isfinite(log)]
+            for one in verdict.metrics
         },
     }
     return Record(name=name, values=values, words=_markdown(rollout, verdict))

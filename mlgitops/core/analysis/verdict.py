@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from mlgitops.core.analysis import evidence, words
@@ -14,7 +15,17 @@ from mlgitops.core.analysis.planning import SMALLEST_RATE, planned_samples
 from mlgitops.core.configuration import MetricKind, MetricRule
 from mlgitops.core.errors import InvalidInput, Problem
 
-__all__ = ["CohortDetail", "MetricVerdict", "Outcome", "Reason", "Verdict", "judge", "worst"]
+__all__ = [
+    "CohortDetail",
+    "MetricVerdict",
+    "Outcome",
+    "Reason",
+    "Verdict",
+    "conclude",
+    "judge",
+    "judge_metrics",
+    "worst",
+]
 
 GROSS_EFFECT: Final = 20.0
 """Odds ratio that every step must be able to show by itself, however much was learnt in the steps before.
@@ -125,6 +136,8 @@ class MetricVerdict:
     """The same counts by step."""
     bounds: tuple[float, ...] = ()
     """For latency: bucket bounds in seconds that it is judged at."""
+    course: tuple[tuple[datetime, float], ...] = ()
+    """(moment, ln E against "no worse than the margin") over the rollout, for a plot; not part of the mapping."""
 
     @property
     def anytime_p_value(self) -> float:
@@ -229,11 +242,56 @@ def judge(
         InvalidInput: Samples contradict themselves or the arguments are out of range; all problems at once.
     """
     _check(rules, alpha, dispersion, {"elapsed_seconds": elapsed_seconds, "step_seconds": step_seconds})
+    metrics = judge_metrics(samples, rules, alpha=alpha, dispersion=dispersion, cohort=cohort, history=history)
+    return conclude(
+        metrics,
+        alpha=alpha,
+        dispersion=dispersion,
+        cohort=cohort,
+        elapsed_seconds=elapsed_seconds,
+        step_seconds=step_seconds,
+    )
+
+
+def judge_metrics(
+    samples: Sequence[Sample],
+    rules: Sequence[MetricRule],
+    *,
+    alpha: float,
+    dispersion: float | None,
+    cohort: str,
+    history: Sequence[Sample] = (),
+) -> tuple[MetricVerdict, ...]:
+    """Say what each metric says, whatever the time; the costly part of `judge`, which changes with the samples only.
+
+    Args and errors are those of `judge`.
+    """
+    _check(rules, alpha, dispersion, {})
     check_samples(samples)
     check_samples(history)
     used = DEFAULT_DISPERSION if dispersion is None else dispersion
     context = _Context(cohort=cohort, dispersion=used, alpha=alpha, metrics=len(rules), history=history)
-    metrics = tuple(_judge_metric(samples, rule, context) for rule in rules)
+    return tuple(_judge_metric(samples, rule, context) for rule in rules)
+
+
+def conclude(
+    metrics: Sequence[MetricVerdict],
+    *,
+    alpha: float,
+    dispersion: float | None,
+    cohort: str,
+    elapsed_seconds: float,
+    step_seconds: float,
+) -> Verdict:
+    """Combine what the metrics say with the time; the cheap part of `judge`.
+
+    Args are those of `judge`, given to `judge_metrics` before.
+
+    Raises:
+        InvalidInput: A time is negative or not finite.
+    """
+    _refuse(_wrong_times({"elapsed_seconds": elapsed_seconds, "step_seconds": step_seconds}))
+    used = DEFAULT_DISPERSION if dispersion is None else dispersion
     outcome, reason = _combined(metrics, time_over=elapsed_seconds >= step_seconds)
     said = words.of_verdict(
         reason,
@@ -252,7 +310,7 @@ def judge(
         dispersion_assumed=dispersion is None,
         elapsed_seconds=elapsed_seconds,
         step_seconds=step_seconds,
-        metrics=metrics,
+        metrics=tuple(metrics),
     )
 
 
@@ -312,6 +370,7 @@ def _judge_metric(
         plan_share=needs.share if needs else 0.0,
         cohorts=_details(reading, context.dispersion),
         bounds=reading.bounds,
+        course=tuple(reading.worse),
     )
 
 
@@ -405,6 +464,13 @@ def _check(rules: Sequence[MetricRule], alpha: float, dispersion: float | None, 
         problems.append(("alpha", f"{alpha} is not between 0 and 1"))
     if dispersion is not None and not 1 <= dispersion < math.inf:
         problems.append(("dispersion", f"{dispersion} is not a finite number of at least 1"))
-    problems += [(name, f"{value} is not a time") for name, value in times.items() if not 0 <= value < math.inf]
+    _refuse(problems + _wrong_times(times))
+
+
+def _wrong_times(times: dict[str, float]) -> list[tuple[str, str]]:
+    return [(name, f"{value} is not a time") for name, value in times.items() if not 0 <= value < math.inf]
+
+
+def _refuse(problems: list[tuple[str, str]]) -> None:
     if problems:
         raise InvalidInput([Problem(pointer=pointer, message=message) for pointer, message in problems])

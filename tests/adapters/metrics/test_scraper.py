@@ -168,3 +168,38 @@ def test_metrics_of_an_engine_that_never_ran_are_unavailable(tmp_path: Path) -> 
     """No engine is an error, not an empty answer."""
     with pytest.raises(Unavailable):
         EmbeddedMetrics(tmp_path / "none").samples("production", "digits", 1)
+
+
+def test_a_file_that_grew_is_read_on_and_one_that_did_not_is_not_read(bench: Bench) -> None:
+    """Asking again gives the samples that were there before as they were, and what came since."""
+    bench.take("e", _4_1_canary_r=(10, 1, 4, 2), _4_1_baseline_q=(90, 0, 30, 1))
+    first = bench.metrics.samples("production", "digits", 4)
+    assert bench.metrics.samples("production", "digits", 4) is first
+    bench.take("e", _4_1_canary_r=(12, 1, 4, 2), _4_1_baseline_q=(95, 0, 30, 1))
+    second = bench.metrics.samples("production", "digits", 4)
+    assert all(old is new for old, new in zip(first, second, strict=False))
+    assert list(second) == list(EmbeddedMetrics(bench.home).samples("production", "digits", 4))
+    assert len(second) == 4
+
+
+def test_a_line_being_written_is_read_when_it_is_whole(bench: Bench) -> None:
+    """Part of a line tells nothing, and is not lost once the rest has come."""
+    bench.take("e", _4_1_canary_r=(10, 1, 4, 2), _4_1_baseline_q=(90, 0, 30, 1))
+    file = samples_file(bench.home, "production", "digits", 4)
+    line = file.read_bytes().splitlines(keepends=True)[-1]
+    with file.open("ab") as stream:
+        stream.write(line[:20])
+        stream.flush()
+        assert len(bench.samples()) == 2
+        stream.write(line[20:])
+    assert len(bench.samples()) == 3
+
+
+def test_a_file_that_was_replaced_is_read_anew(bench: Bench) -> None:
+    """Samples of a file that another one took the place of are told no more, even when that one is longer."""
+    bench.take("e", _4_1_canary_r=(10, 1, 4, 2), _4_1_baseline_q=(90, 0, 30, 1))
+    assert len(bench.samples()) == 2
+    file = samples_file(bench.home, "production", "digits", 4)
+    head, baseline, canary = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(head + canary + canary + baseline)
+    assert [one.arm for one in bench.samples()] == [Arm.CANARY, Arm.CANARY, Arm.BASELINE]
