@@ -1,7 +1,7 @@
 """What one judgement of a rollout costs, by the number of samples it rests on; three metrics, twelve latency buckets.
 
-Run it on a calm machine: `python benchmarks/judge.py [samples ...]`, by default 1,000, 4,000 and 10,000. Processor time,
-the best of three. `first` judges everything, `reading` takes the samples from their file, and `unchanged` asks for those
+Run it on a calm machine: `python benchmarks/judge.py [samples ...]`; by default 1,000, 4,000, 10,000. Processor time,
+the best of three. `first` judges all, `reading` takes the samples from their file, and `unchanged` asks for those
 of a file that did not grow, of which a pass judges nothing again. On a busy machine of two processors, `first` took
 0.13 s, 0.70 s and 2.0 s, and 0.58 s, 2.7 s and 7.0 s when bets were taken anew for each step and bucket.
 """
