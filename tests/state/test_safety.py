@@ -79,7 +79,7 @@ def test_rejection_that_meets_a_waiting_rollout_refuses_it() -> None:
 
 
 @pytest.mark.parametrize("serves", [False, True])
-def test_rejection_takes_off_whatever_is_under_way_or_serves(world: tuple[World, Engine], serves: bool) -> None:  # noqa: FBT001
+def test_rejection_takes_off_whatever_is_under_way_or_serves(world: tuple[World, Engine], serves: bool) -> None:
     """A rejection that a rollout overtook still takes the release off, by the person's name."""
     first = live(*world, "one", GOOD, trusted=True)
     second = live(*world, "two", BETTER, trusted=True) if serves else under_way(*world)
