@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from mlgitops.app.context import View, World
 from mlgitops.app.moves import Record, now
+from mlgitops.core.analysis import limits
 from mlgitops.core.analysis.counts import Sample, latest
+from mlgitops.core.analysis.intervals import DEFAULT_DISPERSION
 from mlgitops.core.analysis.verdict import MetricVerdict, Verdict, conclude, judge_metrics
-from mlgitops.core.configuration import MetricRule
+from mlgitops.core.configuration import Limits, MetricRule
 from mlgitops.core.driver import cohort
 from mlgitops.core.events import stamp
 from mlgitops.core.rollout import Rollout, RolloutPhase
@@ -80,6 +82,17 @@ def _metrics(rollout: Rollout, samples: tuple[Sample, ...]) -> tuple[MetricVerdi
         while len(_remembered) > REMEMBERED:
             _remembered.popitem(last=False)
     return known.metrics
+
+
+def beyond_limits(world: World, rollout: Rollout) -> str:
+    """Say which absolute limit a release without a champion is beyond; empty when none."""
+    proposal, plan = rollout.proposal, rollout.proposal.plan
+    return limits.beyond_limits(
+        world.metrics.samples(proposal.environment, proposal.model, rollout.number),
+        Limits(**plan.get("limits", {})),
+        alpha=plan["alpha"],
+        dispersion=plan.get("dispersion") or DEFAULT_DISPERSION,
+    )
 
 
 def rules(plan: Any) -> tuple[MetricRule, ...]:

@@ -171,8 +171,11 @@ def _harmful(turn: Turn) -> Move | None:
     """Look whether the release harms, in every state in which it meets users or its late labels come."""
     rollout = turn.rollout
     meets_users = rollout.phase in machine.MEETS_USERS
-    if not meets_users or rollout.trusted or rollout.proposal.champion is None:
+    if not meets_users or rollout.trusted:
         return None
+    if rollout.proposal.champion is None:
+        beyond = judging.beyond_limits(turn.world, rollout)
+        return turn.back(beyond) if beyond else None
     verdict = judging.judge(turn.world, rollout)
     if verdict.outcome is not Outcome.FAILED:
         return None

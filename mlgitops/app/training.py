@@ -10,7 +10,7 @@ from mlgitops.app.moves import AUTOMATION, now
 from mlgitops.app.writing import write
 from mlgitops.core import diary
 from mlgitops.core import release as machine
-from mlgitops.core.errors import DigestMismatch, InvalidInput, NotFound
+from mlgitops.core.errors import Denied, DigestMismatch, InvalidInput, NotFound
 from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.manifest import owned, render
@@ -61,7 +61,7 @@ def _started(world: World, view: View, releases: Sequence[Release]) -> Release |
     """Start the training that waits longest, where none is open and the last one's job is off `main`."""
     waiting = next((one for one in releases if one.phase is ReleasePhase.QUEUED), None)
     training = any(one.phase is ReleasePhase.TRAINING for one in releases)
-    if waiting is None or training or _unlisting_pending(view, waiting.submission.model):
+    if waiting is None or training or _is_listed(view, waiting.submission.model):
         return None
     return machine.advance(waiting, machine.TrainingStarted(at=now(world)))
 
@@ -78,7 +78,7 @@ def _superseded(world: World, releases: Sequence[Release]) -> Release | None:
     return machine.advance(waiting[0], machine.Aborted(at=now(world), by=AUTOMATION, reason=reason))
 
 
-def _unlisting_pending(view: View, model: str) -> bool:
+def _is_listed(view: View, model: str) -> bool:
     path = _path(model, names.KUSTOMIZATION_FILE)
     data = view.main.read(path)
     return data is not None and names.TFJOB_FILE in owned.listed_resources(data, path)
@@ -224,6 +224,7 @@ def tfjob(view: View, release: Release) -> bytes:
     path = _path(model, names.TFJOB_FILE)
     wanted = _fields(view, release)
     data = view.main.read(path)
+    _unchanged(view, release, data, wanted)
     scaffold = _scaffold(view, release, wanted)
     if data is None:
         return scaffold
@@ -234,6 +235,28 @@ def tfjob(view: View, release: Release) -> bytes:
     if render.is_scaffold(data, path, known, view.configuration.claim):
         return scaffold
     return owned.edit_tfjob(data, path, wanted)
+
+
+def _unchanged(view: View, release: Release, data: bytes | None, wanted: TrainingFields) -> None:
+    """Refuse to write over what somebody changed in a job that is listed: it is what they want, or a mistake.
+
+    Raises:
+        Denied: Owned fields of the listed job of this release are not what was written.
+    """
+    model = release.submission.model
+    path = _path(model, names.TFJOB_FILE)
+    if data is None or not _is_listed(view, model):
+        return
+    found = owned.differences_tfjob(data, path, wanted)
+    same_job = not any(one.pointer == "metadata.name" for one in found)
+    if found and same_job:
+        told = "; ".join(f"{one.pointer} is {one.found!r}, not {one.expected!r}" for one in found)
+        raise Denied(
+            "writing",
+            path,
+            f"the job of release {release.name} was changed by hand: {told}; take the change back, or "
+            f"`mlgitops abort {release.name}`",
+        )
 
 
 def _scaffold(view: View, release: Release, fields: TrainingFields) -> bytes:

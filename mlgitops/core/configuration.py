@@ -160,6 +160,21 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a release without a champion must keep while it is on probation."""
+
+    failed: float | None = 0.05
+    """Highest share of requests that may fail; None for no limit."""
+    wrong: float | None = None
+    """Highest share of labelled requests that may be answered wrongly; None for no limit."""
+
+    def to_mapping(self) -> dict[str, float]:
+        """Return the limits as written, without what is absent."""
+        values = {"failed": self.failed, "wrong": self.wrong}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """How a release gets its traffic, and what judges it."""
 
@@ -170,6 +185,8 @@ class Plan:
     """Chance of ever rolling back a release that is no worse, over the whole rollout."""
     dispersion: float | None = None
     """Long-run variance over binomial variance; None for the documented default."""
+    limits: Limits = field(default_factory=Limits)
+    """What a first release must keep, as it has no baseline to be compared with."""
     insufficient_data: Policy = "wait"
     """What happens when a step's time is over without enough data: wait on, or hold for a person."""
     extend_seconds: float = 3600
@@ -185,6 +202,7 @@ class Plan:
             "steps": [{"weight": step.weight_percent, "seconds": step.seconds} for step in self.steps],
             "metrics": [{"kind": rule.kind, "effect": rule.effect, "margin": rule.margin} for rule in self.metrics],
             **({} if self.dispersion is None else {"dispersion": self.dispersion}),
+            "limits": self.limits.to_mapping(),
             "insufficientData": self.insufficient_data,
             "extendSeconds": self.extend_seconds,
             "maximumAgeSeconds": self.maximum_age_seconds,

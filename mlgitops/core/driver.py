@@ -31,7 +31,7 @@ def fields(rollout: Rollout) -> RolloutFields:
 def desired(state: EnvironmentState, resolve: Resolve) -> Desired:
     """Return what `main` must say for the state as it is."""
     rollout, live = state.open, state.live
-    steady = Desired() if live is None else Desired(rollout=fields(live), stable=resolve(live.release))
+    steady = Desired() if live is None else _alone(live, resolve)
     if rollout is None:
         return steady
     phase = rollout.phase
@@ -72,7 +72,7 @@ def rolling_back(rollout: Rollout, state: EnvironmentState, resolve: Resolve) ->
     target = _landing(state, decision.target if decision else None)
     if target is None:
         return (Desired(),)
-    restored = Desired(rollout=fields(target), stable=resolve(target.release))
+    restored = _alone(target, resolve)
     if rollout.was_serving_all:
         return (restored,)
     return (replace(restored, canary=resolve(rollout.release)), restored)
@@ -88,6 +88,15 @@ def _landing(state: EnvironmentState, number: int | None) -> Rollout | None:
     return None
 
 
+def _alone(rollout: Rollout, resolve: Resolve) -> Desired:
+    """Return what `main` says while a rollout serves everything.
+
+    Requests of a first one keep its number, because its probation has nothing else to be judged by.
+    """
+    alone = Desired(rollout=fields(rollout), stable=resolve(rollout.release))
+    return replace(alone, cohort=cohort(rollout, 0)) if rollout.proposal.champion is None else alone
+
+
 def cohort(rollout: Rollout, step: int) -> str:
     """Return what the router stamps on requests at a step, counted from 1; 0 before the first."""
     return f"{rollout.number}-{step}"
@@ -96,7 +105,7 @@ def cohort(rollout: Rollout, step: int) -> str:
 def _opening(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> Desired:
     new = resolve(rollout.release)
     if state.live is None:
-        return Desired(rollout=fields(rollout), stable=new)
+        return _alone(rollout, resolve)
     started = rollout.phase is not RolloutPhase.STARTING
     return Desired(
         rollout=fields(rollout),

@@ -54,6 +54,30 @@ def test_first_release_goes_live_without_a_canary(world: tuple[World, Engine]) -
     assert b"weight: 100" in (world[0].repository.snapshot(MAIN).read(f"{FOLDER}/route.yaml") or b"")
 
 
+def test_a_first_release_that_fails_its_users_is_withdrawn(world: tuple[World, Engine]) -> None:
+    """Without a champion the plan's absolute limits judge probation; nothing serves afterwards."""
+    push(world[0], "one", quality=Quality(accuracy=0.95, failed=0.3), engine=world[1])
+    settle(*world, 1)
+    state = state_of(world[0])
+    assert state.rollouts[1].phase is P.ROLLED_BACK
+    assert "requests failed" in state.rollouts[1].reason
+    assert state.champion is None
+    assert state.hold is not None
+
+
+def test_a_listed_job_changed_by_hand_is_told_and_not_written_over(world: tuple[World, Engine]) -> None:
+    """Somebody's change of an owned field of a running job stands, and every pass says so."""
+    world[1].trains_at_once = False
+    push(world[0], "one", quality=GOOD, engine=world[1])
+    settle(*world, 1)
+    path = "environments/training/digits/tfjob.yaml"
+    edit(world[0], path, b"pvc://mlgitops-store/data/x", b"pvc://mlgitops-store/data/mine")
+    before = world[0].repository.snapshot(MAIN).read(path)
+    done = settle(*world, 1)
+    assert world[0].repository.snapshot(MAIN).read(path) == before
+    assert any("changed by hand" in str(one) for one in done[-1].problems)
+
+
 def test_better_release_passes_every_weight_by_a_commit(world: tuple[World, Engine]) -> None:
     """Each weight of a rollout is a commit, the former champion is retired at the end."""
     live(*world, "one", GOOD)

@@ -206,7 +206,10 @@ class Engine:
         state = self._state(environment, model)
         one = state.rollouts[rollout]
         if one.proposal.champion is None:
-            return ()
+            quality = self.quality(one.release)
+            return [
+                self._sample(f"{rollout}-0", 0, Arm.BASELINE, quality, self.requests, part) for part in (0.0, 0.5, 1.0)
+            ]
         champion = state.rollouts[one.proposal.champion].release
         rows = []
         for step, weight in enumerate(one.proposal.weights[: one.step + 1], start=1):

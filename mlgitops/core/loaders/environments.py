@@ -9,6 +9,7 @@ from mlgitops.core.configuration import (
     Environment,
     EnvironmentsConfiguration,
     FreezeWindow,
+    Limits,
     MetricRule,
     Plan,
     Step,
@@ -150,6 +151,7 @@ def _plan(value: Mapping[str, Any]) -> Plan:
         steps=tuple(Step(weight_percent=int(one["weight"]), seconds=one["seconds"]) for one in value["steps"]),
         metrics=_rules(value["metrics"]),
         dispersion=value.get("dispersion"),
+        limits=Limits(**value.get("limits", {})),
         insufficient_data=value.get("insufficientData", "wait"),
         **{field: value[key] for field, key in numbers.items() if key in value},
     )
