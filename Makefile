@@ -8,7 +8,7 @@ WORKERS ?= 2
 
 .PHONY: demo test test-long lint types imports docs check clean
 
-demo: $(STAMP) ## the whole loop on this machine, about six minutes
+demo: $(STAMP) ## the whole loop on this machine, about seven minutes
 	$(BIN)/mlgitops demo
 
 # A file stays with one worker, so that models which its tests share are made once.

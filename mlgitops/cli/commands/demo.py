@@ -22,7 +22,7 @@ def _interrupt(*_: object) -> None:
 )
 @click.option("--directory", default="demo-run", metavar="PATH", help="Where everything is made; default: demo-run.")
 def command(directory: str) -> None:
-    """Run the whole loop on this machine, on handwritten digits: about six minutes on two cores.
+    """Run the whole loop on this machine, on handwritten digits: about seven minutes on two cores.
 
     Six pushes and a few commands lead through a first release, a better model, a worse one, a skew that only users can
     see, a revert and new data; then rollback, resume, promotion by force, and a revert on main. Needs no network.
