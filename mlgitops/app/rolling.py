@@ -171,11 +171,8 @@ def _harmful(turn: Turn) -> Move | None:
     """Look whether the release harms, in every state in which it meets users or its late labels come."""
     rollout = turn.rollout
     meets_users = rollout.phase in machine.MEETS_USERS
-    if not meets_users or rollout.trusted:
+    if not meets_users or rollout.trusted or rollout.proposal.champion is None:
         return None
-    if rollout.proposal.champion is None:
-        beyond = judging.beyond_limits(turn.world, rollout)
-        return turn.back(beyond) if beyond else None
     verdict = judging.judge(turn.world, rollout)
     if verdict.outcome is not Outcome.FAILED:
         return None
@@ -315,7 +312,20 @@ def _live(turn: Turn) -> Move | None:
     probation = timedelta(seconds=turn.environment.probation_seconds)
     if turn.rollout.trusted or turn.at - turn.rollout.since < probation:
         return None
+    first = turn.rollout.proposal.champion is None
+    beyond = judging.beyond_limits(turn.world, turn.rollout) if first else ""
+    if beyond and turn.goes_on_since <= turn.rollout.since:
+        return _mistrusted(turn, beyond)
     return turn.move(machine.Trusted(at=turn.at))
+
+
+def _mistrusted(turn: Turn, beyond: str) -> Move | None:
+    """Ask a person about a first release that is beyond a limit: taking it away would leave nothing that serves."""
+    if turn.state.hold is not None:
+        return None
+    hold = Hold(by=AUTOMATION, reason=f"release {turn.rollout.release} is not trusted: {beyond}", at=stamp(turn.at))
+    message = f"hold({turn.state.model}): {turn.environment.name} waits for a person\n\n{hold.reason}\n"
+    return Move(state=replace(turn.state, hold=hold), message=message)
 
 
 _STEPS: Final[Mapping[RolloutPhase, Callable[[Turn], Move | None]]] = {

@@ -161,9 +161,9 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a release without a champion must keep while it is on probation."""
+    """What a release without a champion must keep to be trusted."""
 
-    failed: float | None = 0.05
+    failed: float | None = None
     """Highest share of requests that may fail; None for no limit."""
     wrong: float | None = None
     """Highest share of labelled requests that may be answered wrongly; None for no limit."""

@@ -13,7 +13,18 @@ from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.release import ReleasePhase
 from mlgitops.core.rollout import RolloutPhase as P
 from mlgitops.ports.repository import Change, Person
-from tests.support.world import FOLDER, Engine, Quality, push, settle, state_of, view_of, world_of
+from tests.support.world import (
+    ENVIRONMENTS,
+    FOLDER,
+    Engine,
+    Quality,
+    push,
+    quick_world,
+    settle,
+    state_of,
+    view_of,
+    world_of,
+)
 
 GOOD = Quality(accuracy=0.95, wrong=0.05)
 BETTER = Quality(accuracy=0.97, wrong=0.03)
@@ -54,15 +65,21 @@ def test_first_release_goes_live_without_a_canary(world: tuple[World, Engine]) -
     assert b"weight: 100" in (world[0].repository.snapshot(MAIN).read(f"{FOLDER}/route.yaml") or b"")
 
 
-def test_a_first_release_that_fails_its_users_is_withdrawn(world: tuple[World, Engine]) -> None:
-    """Without a champion the plan's absolute limits judge probation; nothing serves afterwards."""
-    push(world[0], "one", quality=Quality(accuracy=0.95, failed=0.3), engine=world[1])
-    settle(*world, 1)
-    state = state_of(world[0])
-    assert state.rollouts[1].phase is P.ROLLED_BACK
-    assert "requests failed" in state.rollouts[1].reason
-    assert state.champion is None
+def test_a_first_release_beyond_a_limit_is_not_trusted_and_a_person_is_asked() -> None:
+    """Without a champion the plan's absolute limits decide trust; what serves stays, as there is nothing else."""
+    limited = ENVIRONMENTS.replace("    alpha: 0.01\n", "    alpha: 0.01\n    limits: {failed: 0.05}\n")
+    world, engine = quick_world(limited)
+    release = push(world, "one", quality=Quality(accuracy=0.95, failed=0.3), engine=engine)
+    settle(world, engine, 61)
+    state = state_of(world)
+    assert state.champion == release.name
+    assert not state.rollouts[1].trusted
     assert state.hold is not None
+    assert "requests failed" in state.hold.reason
+    deciding.resume(world, "digits", None)
+    settle(world, engine, 1)
+    assert state_of(world).rollouts[1].trusted
+    assert state_of(world).hold is None
 
 
 def test_a_listed_job_changed_by_hand_is_told_and_not_written_over(world: tuple[World, Engine]) -> None:

@@ -42,7 +42,7 @@ def beyond_limits(samples: Sequence[Sample], limits: Limits, *, alpha: float, di
     Args:
         samples: Every sample of its rollout; it is the only arm that answers, the baseline's.
         limits: Highest shares that are tolerated.
-        alpha: Chance of ever taking back a release that keeps them, over all limits together.
+        alpha: Chance of ever mistrusting a release that keeps them, over all limits together.
         dispersion: Divides the evidence, at least 1.
     """
     asked: list[tuple[str, Measure, float]] = []

@@ -36,10 +36,9 @@ def test_a_release_beyond_a_limit_is_told_with_counts_and_limit() -> None:
 
 
 def test_a_limit_that_is_not_set_limits_nothing() -> None:
-    """Wrong answers are limited only where a plan says so, errors by default."""
-    assert told(sample(400, labelled=400, incorrect=390), Limits()) == ""
-    assert told(sample(400, failed=390), Limits(failed=None)) == ""
-    assert told(sample(400, failed=200), Limits()) != ""
+    """Failures and wrong answers are limited only where a plan says so."""
+    assert told(sample(400, 390, labelled=400, incorrect=390), Limits()) == ""
+    assert told(sample(400, failed=200), Limits(failed=0.05)) != ""
 
 
 def test_a_rate_at_the_limit_is_seldom_taken_for_more_however_often_one_looks() -> None:
