@@ -1,7 +1,6 @@
 """The one place that picks implementations."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,7 +10,7 @@ from mlgitops.adapters.repository.commits import Signing
 from mlgitops.adapters.repository.git import open_repository
 from mlgitops.adapters.repository.location import Credentials
 from mlgitops.app.context import Context, World
-from mlgitops.core.errors import NotFound, Unavailable
+from mlgitops.core.errors import NotFound
 from mlgitops.ports.observer import Observer, Silent
 from mlgitops.ports.repository import Person
 
@@ -76,16 +75,3 @@ def world(home: Path | None, basis: Context) -> World:
         store=store,
         evaluator=EmbeddedEvaluator(home / EVALUATIONS, store.path),
     )
-
-
-def wait_for(what: str, ready: Callable[[], bool], seconds: float) -> None:
-    """Wait until `ready` says so.
-
-    Raises:
-        Unavailable: It did not within `seconds`.
-    """
-    deadline = time.monotonic() + seconds
-    while not ready():
-        if time.monotonic() > deadline:
-            raise Unavailable(what, f"nothing after {seconds:g} s")
-        time.sleep(0.1)
