@@ -8,6 +8,8 @@ from mlgitops.core import release as releases
 from mlgitops.core.driver import cohort
 from mlgitops.core.events import stamp
 from mlgitops.core.ledger import EnvironmentState
+from mlgitops.core.loading import read_promotion
+from mlgitops.core.manifest.fields import ROLLOUT_FILE
 from mlgitops.core.release import Release, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
@@ -40,12 +42,22 @@ def _environment_status(context: Context, view: View, state: EnvironmentState) -
         "champion": champion,
         "trusted": state.live.trusted if state.live else False,
         "source": _source(view, state.model, champion) if champion else None,
+        "promotion": _promotion(view, state),
         "rollout": rollout_row(state.open) if state.open else None,
         "waiting": _waiting(context, view, state),
         "hold": {"by": state.hold.by, "reason": state.hold.reason, "since": state.hold.at} if state.hold else None,
         "foreign": list(state.foreign.differences) if state.foreign else [],
         "last": rollout_row(state.rollouts[state.last_number]) if state.rollouts else None,
     }
+
+
+def _promotion(view: View, state: EnvironmentState) -> dict[str, Any] | None:
+    """Return the promotion that `main` shows and no reconcile has taken up yet."""
+    data = view.main.read(f"environments/{state.environment}/{state.model}/{ROLLOUT_FILE}")
+    asked = None if data is None else read_promotion(data)
+    if asked is None or asked[0] <= state.last_number:
+        return None
+    return {"rollout": asked[0], "release": asked[1]}
 
 
 def _going_back_to(state: EnvironmentState) -> str | None:

@@ -1,8 +1,10 @@
 """Flags that several verbs share, and what they become."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,7 +12,7 @@ import click
 from mlgitops.cli import github
 from mlgitops.cli.settings import Settings, access, person, read_settings
 from mlgitops.cli.words import redacted, redacted_values, several_lines
-from mlgitops.core.errors import InvalidInput
+from mlgitops.core.errors import InvalidInput, MlgitopsError
 
 if TYPE_CHECKING:
     from mlgitops.app.context import Context
@@ -117,6 +119,7 @@ def decide(act: Act, where: tuple[str | None, str | None, str | None], output: s
     nudge(settings)
     show(values, answer.words, output)
     report(values, answer.words)
+    _keep_status(context, settings)
 
 
 def commits(intents: "list[Intent]") -> list[dict[str, Any]]:
@@ -137,14 +140,25 @@ def report(values: Mapping[str, object], words: str) -> None:
     github.report(click.get_current_context().command_path, values, words)
 
 
-def show(values: Mapping[str, Any], words: str, output: str) -> str:
-    """Print the answer, data for programs or words for people, without secrets or control characters; returns it."""
+def show(values: Mapping[str, Any], words: str, output: str) -> None:
+    """Print the answer."""
+    sys.stdout.write(rendered(values, words, output))
+
+
+def rendered(values: Mapping[str, Any], words: str, output: str) -> str:
+    """Return the answer, data for programs or words for people, without secrets or control characters."""
     if output == "json":
-        text = json.dumps(redacted_values(dict(values)), indent=1)
-    else:
-        text = github.harmless(redacted(several_lines(words.rstrip("\n"))))
-    sys.stdout.write(f"{text}\n")
-    return f"{text}\n"
+        return json.dumps(redacted_values(dict(values)), indent=1) + "\n"
+    return github.harmless(redacted(several_lines(words.rstrip("\n")))) + "\n"
+
+
+def _keep_status(context: "Context", settings: Settings) -> None:
+    """Answer the next `status` ahead, where the repository is on this machine; the decision stands whatever happens."""
+    from mlgitops.cli import statuses
+
+    if os.path.isdir(settings.location):  # noqa: PTH112 - a location may be no path at all
+        with suppress(MlgitopsError):
+            statuses.ahead(context, settings.location)
 
 
 def nudge(settings: Settings) -> None:

@@ -1,7 +1,8 @@
-"""What `mlgitops status` said last, kept until the repository, the place or the tool changes.
+"""What `mlgitops status` says, kept until the repository, the place or the tool changes.
 
-Status depends on two revisions alone. Asked again while both are the same, it answers without loading what reads git
-and YAML, so that a prompt or a watch may ask often. Importing this costs nothing.
+Status depends on two revisions, and on the last push where an engine takes pushes. Asked while all are the same, it
+answers without loading what reads git and YAML, so that a prompt or a watch may ask often. Whatever on this machine
+changes them (a verb, the engine) computes the answer ahead. Importing this costs nothing.
 """
 
 import os
@@ -14,7 +15,10 @@ REFERENCES = ("refs/heads/main", "refs/heads/mlgitops/ledger")
 """What status reads, in this order."""
 HOME_FOLDER = ".mlgitops"
 ENVIRONMENT_REPOSITORY = "environment.git"
-_VARIABLES = ("HOME", "MLGITOPS_HOME", "MLGITOPS_ENVIRONMENT_REPOSITORY", "GITHUB_ACTIONS")
+PUSHED = "pushed.json"
+"""How the last push ended, beside an engine's environment repository."""
+PLAIN = (["status"], ["status", "--output", "json"], ["status", "-o", "json"])
+"""Questions that name no place, so that they are the same wherever the same place is found."""
 _END = "\n\n"
 
 
@@ -38,39 +42,55 @@ def cache_folder() -> str:
 
 def recall(words: list[str]) -> str | None:
     """Return what the same question was answered, when nothing it depends on has changed; else None."""
-    asked = _asked(words)
+    asked = _asked(words, place())
     try:
         with open(_file(asked), encoding="utf-8") as file:  # noqa: PTH123 - as above
             head, _, answer = file.read().partition(_END)
         question, _, rest = head.partition("\n")
-        repository, _, revisions = rest.partition("\n")
-        known = question == asked and revisions == _revisions(repository)
+        repository, _, before = rest.partition("\n")
+        known = question == asked and before == state_of(repository)
     except (OSError, UnicodeError):
         return None
     return answer if known else None
 
 
-def remember(words: list[str], repository: str, revisions: tuple[str | None, ...], answer: str) -> None:
-    """Keep an answer that was computed from two revisions of a repository on this machine; a full disk is no error."""
-    known = "\n".join(one or "" for one in revisions)
-    if not os.path.isdir(repository) or "\n" in repository or known != _revisions(repository):  # noqa: PTH112
+def remember(words: list[str], repository: str, before: str, answer: str, where: str | None = None) -> None:
+    """Keep an answer about a repository on this machine; a full disk is no error.
+
+    Args:
+        words: The question, as it was or will be typed.
+        repository: Folder of the environment repository.
+        before: `state_of` the repository before the answer was computed: an answer overtaken by a change is not kept.
+        answer: What to print.
+        where: What `place` returns to whoever asks; None for here.
+    """
+    if not os.path.isdir(repository) or "\n" in repository or before != state_of(repository):  # noqa: PTH112
         return
-    asked = _asked(words)
-    place, draft = _file(asked), f"{_file(asked)}.{os.getpid()}"
+    asked = _asked(words, place() if where is None else where)
+    kept, draft = _file(asked), f"{_file(asked)}.{os.getpid()}"
     try:
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - as above
+        os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - as above
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(f"{asked}\n{repository}\n{known}{_END}{answer}")
-        os.replace(draft, place)  # noqa: PTH105 - as above
+            file.write(f"{asked}\n{repository}\n{before}{_END}{answer}")
+        os.replace(draft, kept)  # noqa: PTH105 - as above
     except (OSError, UnicodeError):
         return
 
 
-def _asked(words: list[str]) -> str:
-    """Return the whole question in one line: what was typed, where, told what, and by which version of the tool."""
-    directory = os.getcwd()  # noqa: PTH109 - as above
-    told = [os.environ.get(name) for name in _VARIABLES]
-    return repr((__version__, _installed(), words, directory, find_home(directory), told))
+def place() -> str:
+    """Return the environment repository that is meant here where no flag names one; empty where there is none."""
+    told = os.environ.get("MLGITOPS_ENVIRONMENT_REPOSITORY")
+    if told:
+        return told
+    home = os.environ.get("MLGITOPS_HOME") or find_home(os.getcwd())  # noqa: PTH109 - as above
+    return os.path.abspath(f"{home}/{ENVIRONMENT_REPOSITORY}") if home else ""  # noqa: PTH100 - as above
+
+
+def _asked(words: list[str], where: str) -> str:
+    """Return the whole question in one line: what was typed, about what, and of which version of the tool."""
+    directory = "" if words in PLAIN and os.path.isabs(where) else os.getcwd()  # noqa: PTH109, PTH117 - as above
+    home = os.environ.get("MLGITOPS_HOME") if directory else None
+    return repr((__version__, _installed(), words, directory, home, where, os.environ.get("GITHUB_ACTIONS")))
 
 
 def _installed() -> int:
@@ -83,9 +103,14 @@ def _file(asked: str) -> str:
     return f"{cache_folder()}/status/{crc32(asked.encode('utf-8', 'surrogateescape')):08x}"
 
 
-def _revisions(repository: str) -> str:
-    """Return the revisions of both references, as files of a bare repository hold them; empty for what is not there."""
-    return "\n".join(_revision(repository, name) for name in REFERENCES)
+def state_of(repository: str) -> str:
+    """Return what status depends on: both revisions, as files of a bare repository hold them, and the last push."""
+    pushed = f"{os.path.dirname(repository)}/{PUSHED}"  # noqa: PTH120 - as above
+    try:
+        pushed_at = os.stat(pushed).st_mtime_ns  # noqa: PTH116 - as above
+    except OSError:
+        pushed_at = 0
+    return "\n".join([*(_revision(repository, name) for name in REFERENCES), str(pushed_at)])
 
 
 def _revision(repository: str, name: str) -> str:

@@ -59,7 +59,17 @@ def _minute(time: str) -> str:
 def status(values: Mapping[str, Any]) -> str:
     """Return the words of `mlgitops status`."""
     blocks = [_model(one) for one in values["models"]]
-    return "\n\n".join(blocks) if blocks else "nothing was submitted yet; `git push local` makes the first release"
+    if not blocks:
+        blocks = ["nothing was submitted yet; `git push local` makes the first release"]
+    return "\n\n".join([*blocks, *_push(values["push"])])
+
+
+def _push(values: Mapping[str, Any] | None) -> list[str]:
+    """Return the words about a push that failed; one that went well is a release, which is told above."""
+    if values is None or values["exitCode"] == 0:
+        return []
+    told = f"the last push, {values['revision'][:12]}, made no release (exit code {values['exitCode']})"
+    return [paragraph(f"{told}: {values['reason']}" if values["reason"] else told)]
 
 
 def _model(values: Mapping[str, Any]) -> str:
@@ -79,7 +89,10 @@ def _environment(values: Mapping[str, Any]) -> list[str]:
     trust = "trusted" if values["trusted"] else "on probation"
     champion = f"release {values['champion']} ({trust}), {values['source']}" if values["champion"] else "nothing"
     lines = [paragraph(f"{values['environment']}: serves {champion}", "  ")]
-    rollout, last = values["rollout"], values["last"]
+    rollout, last, promotion = values["rollout"], values["last"], values["promotion"]
+    if promotion:
+        told = f"promotion {promotion['rollout']}: release {promotion['release']} is on main, not taken up yet"
+        lines.append(paragraph(told, "    "))
     if rollout:
         lines.append(paragraph(f"rollout {rollout['rollout']}: {_rollout(rollout)}", "    "))
         lines += (

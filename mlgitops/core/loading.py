@@ -70,6 +70,21 @@ def read_environment_names(data: bytes, path: str = ENVIRONMENTS_FILE) -> tuple[
     return tuple(one.name for one in load_environments(data, path).environments)
 
 
+@lru_cache(maxsize=1024)
+def read_promotion(data: bytes) -> tuple[int, str] | None:
+    """Return the number and the release that a `rollout.yaml` names, for what only looks; None where it names none.
+
+    Args:
+        data: The file.
+    """
+    try:
+        value = yaml.load(data[:LONGEST_FILE_BYTES], Loader=yaml.CSafeLoader)
+        number, release = value["number"], value["release"]
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return (number, release) if isinstance(number, int) and isinstance(release, str) else None
+
+
 @lru_cache(maxsize=256)
 def load_rollout(data: bytes, path: str) -> "RolloutFields":
     """Return what a `rollout.yaml` asks for.

@@ -6,7 +6,7 @@ that matters is in git and on disk before it is acted on, so an engine may be ki
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -49,6 +49,7 @@ class Engine:
         router_port: int = 0,
         loader: str | None = None,
         variables: Mapping[str, str] | None = None,
+        after_pass: Callable[[], None] = lambda: None,
     ) -> None:
         """Take over a home that `setup.prepare` made.
 
@@ -59,11 +60,12 @@ class Engine:
             router_port: Port of the one address that answers predictions; 0 for a free one.
             loader: Loader of the model servers, for models that are no SavedModels; None for SavedModels.
             variables: Environment variables of the model servers.
+            after_pass: Called after each pass that reconciles.
 
         Raises:
             Conflict: Another engine runs on this home.
         """
-        self._home, self._observer = home, observer
+        self._home, self._observer, self._after_pass = home, observer, after_pass
         self._world = replace(world, observer=Seldom(world.observer))  # two passes a second would repeat its waiting
         store = FolderStore(home / wiring.STORE, wiring.CLAIM)
         clock = SystemClock()
@@ -136,6 +138,7 @@ class Engine:
     def _reconciling(self) -> None:
         while not self._stop.wait(RECONCILE_SECONDS):
             self._problems.attempt("reconciling", self._pass)
+            self._problems.attempt("status", self._after_pass)
 
     def _pass(self) -> None:
         done = reconcile(self._world)

@@ -63,6 +63,15 @@ def test_status_that_has_not_changed_loads_nothing(desk: Callable[[str], Desk]) 
     assert not modules & (HEAVY | {"click", "pygit2", "yaml"})
 
 
+def test_a_decision_answers_the_next_status_ahead(desk: Callable[[str], Desk]) -> None:
+    """After a decision made on this machine, status tells the new state without loading anything."""
+    desk("calm")("hold", "--reason", "audit")
+    for words in (["status"], ["status", "--output", "json"]):
+        told, modules = loaded(*words)
+        assert "audit" in told
+        assert not modules & (HEAVY | {"click", "pygit2", "yaml"})
+
+
 def test_status_never_tells_what_is_no_longer_so(desk: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each decision, place and question is answered anew, also after git packed its references."""
     place = desk("calm")

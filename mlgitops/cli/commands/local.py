@@ -34,6 +34,7 @@ def up(directory: str, home: str | None, port: int, loader: str | None) -> None:
     Makes two bare repositories (model.git, environment.git) and the remote `local`; takes what you push there with
     `git push local`, trains, evaluates, serves, and reconciles. Stop it and start it again at any time.
     """
+    from mlgitops.cli import statuses
     from mlgitops.cli.observer import Lines
     from mlgitops.local import setup, wiring
     from mlgitops.local.engine import Engine
@@ -44,7 +45,8 @@ def up(directory: str, home: str | None, port: int, loader: str | None) -> None:
     setup.prepare(folder, place)
     location = str(folder / setup.ENVIRONMENT_REPOSITORY)
     world = wiring.world(folder, wiring.context(location, folder / "cache", person(), lines, access=access()))
-    engine = Engine(folder, world, lines, router_port=port, loader=loader)
+    keep_status = statuses.keeper(world, location)
+    engine = Engine(folder, world, lines, router_port=port, loader=loader, after_pass=keep_status)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: engine.stop())
     sys.stdout.write(f"environment repository: {location}\npush with: git push {setup.REMOTE}\n")

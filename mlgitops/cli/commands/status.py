@@ -1,8 +1,10 @@
 """`mlgitops status`."""
 
+import sys
+
 import click
 
-from mlgitops.cli import options, remembered, render
+from mlgitops.cli import options, statuses
 from mlgitops.cli.words import examples
 
 
@@ -25,13 +27,6 @@ def command(
     Reads the environment repository alone: it works from any machine that can fetch it, whatever the engine does.
     """
     del verbose
-    from mlgitops.app import reading
-
     settings, context = options.open_context(home, environment_repository)
-    before = tuple(context.repository.snapshot(ref).revision for ref in remembered.REFERENCES)
-    values = reading.status(context, model)
-    told = options.show(values, render.status(values), output)
-    words = click.get_current_context().find_root().obj
-    waits = any(one["waiting"] for model in values["models"] for one in model["environments"])
-    if words and not waits:  # what waits may wait for a time
-        remembered.remember(words, settings.location, before, told)
+    words = click.get_current_context().find_root().obj or []
+    sys.stdout.write(statuses.answer(context, settings.location, model, output, words))
