@@ -13,6 +13,7 @@ import yaml
 from mlgitops.core import release as releases
 from mlgitops.core import rollout as rollouts
 from mlgitops.core.errors import IllegalTransition, InvalidInput, NotFound, Problem
+from mlgitops.core.plain import load_plain
 from mlgitops.core.projection import Desired
 from mlgitops.core.release import Release, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
@@ -23,6 +24,8 @@ KEPT_PROJECTIONS: Final = 12
 CACHED: Final = 32_768
 """Files read that are kept: a cache smaller than a ledger would miss every one of them, as they are read in order."""
 Read = Callable[[str], bytes | None]
+_UNREADABLE: Final = (TypeError, LookupError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What values of another shape than those written lead to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +211,7 @@ class Ledger:
         folder = f"environments/{environment}/{model}"
         path = f"{folder}/state.yaml"
         data = self._get(path)
-        values = {} if data is None else _load(data, path)
+        values = {} if data is None else load_plain(data, path)
         found = {}
         for one in self._all_paths(f"{folder}/rollouts"):
             rollout = _rollout(self._get(one) or b"", one)
@@ -315,13 +318,13 @@ def _state(environment: str, model: str, values: Mapping[str, Any], found: Mappi
 def _release(data: bytes, path: str) -> Release:
     """Read a release; the same bytes are read once in a process, as the ledger is looked at again and again."""
     with _readable(path):
-        return releases.read_release(_load(data, path), path)
+        return releases.read_release(load_plain(data, path), path)
 
 
 @lru_cache(maxsize=CACHED)
 def _rollout(data: bytes, path: str) -> Rollout:
     with _readable(path):
-        return rollouts.read_rollout(_load(data, path), path)
+        return rollouts.read_rollout(load_plain(data, path), path)
 
 
 @contextmanager
@@ -329,17 +332,18 @@ def _readable(path: str) -> Iterator[None]:
     """Refuse a file of the ledger that is not what was written: its model stands still, every other goes on."""
     try:
         yield
-    except (TypeError, KeyError, ValueError, AttributeError, IllegalTransition) as error:
+    except (
+        TypeError,
+        LookupError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        IllegalTransition,
+    ) as error:
         mend = "restore it from an earlier revision of the ledger"
         problem = Problem(message=f"the ledger cannot be read here: {error!r:.200}", path=path, mend=mend)
         raise InvalidInput([problem]) from error
-
-
-def _load(data: bytes, path: str) -> Any:
-    try:
-        return yaml.load(data, Loader=yaml.CSafeLoader)
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"the ledger's {path} cannot be read: {error}") from error
 
 
 def _dump(values: Any) -> bytes:

@@ -6,7 +6,8 @@ The same bytes are read once in a process: reconciling looks at them again and a
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import yaml
+from mlgitops.core.errors import InvalidInput
+from mlgitops.core.plain import load_plain
 
 if TYPE_CHECKING:
     from mlgitops.core.configuration import EnvironmentsConfiguration, ModelConfiguration
@@ -61,11 +62,11 @@ def read_environment_names(data: bytes, path: str = ENVIRONMENTS_FILE) -> tuple[
         InvalidInput: Not even the names can be read; with every problem of the file.
     """
     try:
-        value = yaml.load(data[:LONGEST_FILE_BYTES], Loader=yaml.CSafeLoader)
+        value = load_plain(data[:LONGEST_FILE_BYTES], path)
         names = tuple(one["name"] for one in value["environments"])
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, RecursionError):
+    except (InvalidInput, KeyError, TypeError):
         names = ()
-    if names and len({*names}) == len(names) and all(isinstance(one, str) for one in names):
+    if names and all(isinstance(one, str) for one in names) and len({*names}) == len(names):
         return names
     return tuple(one.name for one in load_environments(data, path).environments)
 
@@ -78,9 +79,9 @@ def read_promotion(data: bytes) -> tuple[int, str] | None:
         data: The file.
     """
     try:
-        value = yaml.load(data[:LONGEST_FILE_BYTES], Loader=yaml.CSafeLoader)
+        value = load_plain(data[:LONGEST_FILE_BYTES], "rollout.yaml")
         number, release = value["number"], value["release"]
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, RecursionError):
+    except (InvalidInput, KeyError, TypeError):
         return None
     return (number, release) if isinstance(number, int) and isinstance(release, str) else None
 

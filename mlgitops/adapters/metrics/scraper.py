@@ -9,6 +9,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
@@ -87,15 +88,13 @@ class Scraper:
         if port is None or monotonic() < self._due_at:
             return
         self._due_at = monotonic() + self._interval_seconds
-        try:
+        with suppress(Unavailable):
             answer = call(port, "GET", "/metrics", service="router")
-        except Unavailable:
-            return
-        if answer.status == 200:
-            self.take(answer.body.decode())
+            if answer.status == 200:
+                self.take(answer.body.decode(errors="replace"))
 
     def take(self, text: str) -> None:
-        """Take one exposition of the router's metrics."""
+        """Take one exposition of the router's metrics; `Unavailable` when it is none."""
         epoch, bounds, counts = parse(text)
         if not epoch:
             return
@@ -178,7 +177,18 @@ class Scraper:
 
 
 def parse(text: str) -> tuple[str, list[float], dict[Tagged, Counts]]:
-    """Return epoch, latency bounds without the infinite one, and counts of an exposition of the router."""
+    """Return epoch, latency bounds without the infinite one, and counts of an exposition of the router.
+
+    Raises:
+        Unavailable: It is no exposition, or holds what no router counts.
+    """
+    try:
+        return _parsed(text)
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
+        raise Unavailable("router", f"its metrics cannot be read: {type(error).__name__}: {error!s:.200}") from error
+
+
+def _parsed(text: str) -> tuple[str, list[float], dict[Tagged, Counts]]:
     epoch = ""
     scalars: defaultdict[Tagged, Counts] = defaultdict(lambda: {"total": 0, "failed": 0, "labelled": 0, "incorrect": 0})
     buckets: defaultdict[Tagged, defaultdict[float, int]] = defaultdict(lambda: defaultdict(int))
