@@ -9,7 +9,7 @@ from mlgitops.app.writing import write
 from mlgitops.core import diary
 from mlgitops.core.configuration import ModelConfiguration, fingerprint
 from mlgitops.core.errors import ChecksFailed, DigestMismatch, InvalidInput
-from mlgitops.core.loading import load_model
+from mlgitops.core.loading import check_secrets, load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.names import RELEASE_LENGTH, Digest
 from mlgitops.core.notebook import convert
@@ -51,6 +51,7 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     if text is None:
         raise InvalidInput("the repository has no mlgitops.yaml; `mlgitops init` writes one", path=MODEL_FILE)
     configuration = load_model(text, MODEL_FILE)
+    check_secrets(text, MODEL_FILE)
     _convert(source, configuration)
     draft = _identified(context, source, configuration, text.decode(), attempt)
     if dry_run:

@@ -20,8 +20,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from mlgitops.adapters.redacting import redacted, redacted_values
 from mlgitops.cli import github
-from mlgitops.cli.words import redacted, redacted_values, several_lines
+from mlgitops.cli.words import several_lines
 from mlgitops.core.errors import (
     ChecksFailed,
     Conflict,

@@ -5,7 +5,8 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 
-from mlgitops.cli.words import one_line, redacted, several_lines
+from mlgitops.adapters.redacting import redacted
+from mlgitops.cli.words import one_line, several_lines
 from mlgitops.core.errors import InvalidInput, MlgitopsError, Problem
 
 
@@ -30,7 +31,8 @@ def annotate_problems(problems: Sequence[Problem]) -> None:
 
 def _annotation(problem: Problem) -> str:
     place = {"file": problem.path, "line": problem.line, "col": problem.column, "title": problem.rule}
-    told = ",".join(f"{name}={_escaped(str(value), ',:')}" for name, value in place.items() if value is not None)
+    given = {name: redacted(str(value)) for name, value in place.items() if value is not None}
+    told = ",".join(f"{name}={_escaped(value, ',:')}" for name, value in given.items())
     kind = "notice" if problem.severity == "info" else problem.severity
     where = f"{problem.pointer}: " if problem.pointer else ""
     mend = f"\nmend: {problem.mend}" if problem.mend else ""

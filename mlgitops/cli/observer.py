@@ -3,8 +3,9 @@
 import sys
 from datetime import UTC, datetime
 
+from mlgitops.adapters.redacting import redacted
 from mlgitops.cli import github
-from mlgitops.cli.words import redacted, several_lines
+from mlgitops.cli.words import several_lines
 
 
 class Lines:

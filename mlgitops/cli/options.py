@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mlgitops.adapters.redacting import redacted, redacted_values
 from mlgitops.cli import github
 from mlgitops.cli.settings import Settings, access, person, read_settings
-from mlgitops.cli.words import redacted, redacted_values, several_lines
+from mlgitops.cli.words import several_lines
 from mlgitops.core.errors import InvalidInput, MlgitopsError
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def decide(act: Act, where: tuple[str | None, str | None, str | None], output: s
         output: `--output`.
         dry_run: Rehearse it; nothing is written.
     """
+    from mlgitops.app.confining import confined
+
     model, home, location = where
     settings, context = open_context(home, location, decides=True)
     intents: list[Intent] = []
@@ -109,7 +112,7 @@ def decide(act: Act, where: tuple[str | None, str | None, str | None], output: s
 
         context, intents = rehearsed(context, TOOL)
     name = chosen(context, model)
-    answer = act(context, name)
+    answer = act(confined(context, name), name)
     values = {"model": name, **answer.values, "changed": answer.changed, "dryRun": dry_run}
     if dry_run:
         values |= {"revision": None} if "revision" in values else {}

@@ -15,6 +15,7 @@ from mlgitops.core import rollout as rollouts
 from mlgitops.core.errors import IllegalTransition, InvalidInput, NotFound, Problem
 from mlgitops.core.plain import load_plain
 from mlgitops.core.projection import Desired
+from mlgitops.core.redaction import Redactor
 from mlgitops.core.release import Release, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
@@ -24,6 +25,9 @@ KEPT_PROJECTIONS: Final = 12
 CACHED: Final = 32_768
 """Files read that are kept: a cache smaller than a ledger would miss every one of them, as they are read in order."""
 Read = Callable[[str], bytes | None]
+_SAID: Final = "reason message subject author by error refused words differences metrics history selfReported probe"
+WORDS: Final = frozenset(_SAID.split())
+"""Fields that hold what people, servers and users' programs said; every other one is this tool's own."""
 _UNREADABLE: Final = (TypeError, LookupError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What values of another shape than those written lead to."""
 
@@ -363,3 +367,36 @@ def _json(data: bytes, path: str) -> Mapping[str, Any]:
 
 def _json_bytes(values: Mapping[str, Any]) -> bytes:
     return (json.dumps(values, indent=1, allow_nan=False) + "\n").encode()
+
+
+def without_secrets(path: str, data: bytes, redactor: Redactor) -> bytes:
+    """Return a file of the ledger without secrets.
+
+    Where people and programs speak, all that `redactor` knows is taken out; elsewhere only what looks like a secret: a
+    password that is an ordinary word must not change the name of an environment. The text of `mlgitops.yaml` stays as
+    it is, as it is read again; a push with a secret in it is refused.
+    """
+    if path.endswith((".log", ".md")):
+        return redactor.data(data)
+    if not path.endswith((".json", ".yaml")):
+        return data
+    values = _json(data, path) if path.endswith(".json") else load_plain(data, path)
+    kept = _without_secrets(values, redactor, Redactor())
+    if kept == values:
+        return data
+    return _json_bytes(kept) if path.endswith(".json") else _dump(kept)
+
+
+def _without_secrets(values: Any, words: Redactor, other: Redactor) -> Any:
+    if isinstance(values, Mapping):
+        return {
+            other.values(name): value
+            if name == "configuration"
+            else words.values(value)
+            if name in WORDS
+            else _without_secrets(value, words, other)
+            for name, value in values.items()
+        }
+    if isinstance(values, list):
+        return [_without_secrets(one, words, other) for one in values]
+    return other.values(values)

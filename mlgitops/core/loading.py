@@ -6,7 +6,7 @@ The same bytes are read once in a process: reconciling looks at them again and a
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from mlgitops.core.errors import InvalidInput
+from mlgitops.core.errors import InvalidInput, Problem
 from mlgitops.core.plain import load_plain
 
 if TYPE_CHECKING:
@@ -32,6 +32,23 @@ def load_model(data: bytes, path: str = MODEL_FILE) -> "ModelConfiguration":
     from mlgitops.core.loaders import model  # judging a file costs more than a command that only looks
 
     return model.load(data, path)
+
+
+def check_secrets(data: bytes, path: str) -> None:
+    """Refuse a configuration that is about to enter a repository with what is a secret beyond doubt.
+
+    What is in a repository's history already is read as it is: refusing it there would stop what serves.
+
+    Raises:
+        InvalidInput: It holds tokens, private keys or addresses with passwords; each with its line, none repeated.
+    """
+    from mlgitops.core.redaction import secret_lines
+
+    message = "holds what looks like a credential"
+    mend = "take it out and revoke it: everybody who reads the repository or its history has it"
+    lines = secret_lines(data.decode(errors="replace"))
+    if lines:
+        raise InvalidInput([Problem(message=message, path=path, line=line, mend=mend) for line in lines])
 
 
 @lru_cache(maxsize=256)

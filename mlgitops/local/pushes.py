@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgitops.adapters.atomic import write_atomically
+from mlgitops.adapters.redacting import redacted
 from mlgitops.adapters.repository.bare import head
 from mlgitops.local.setup import MODEL_REPOSITORY, branch
 from mlgitops.ports.observer import Observer
@@ -108,7 +109,7 @@ class Pushes:
             return
         if code < 0 or code in AGAIN:  # killed, or interrupted by `stop`: tried again
             return
-        write_atomically(self._home / LOG, said.encode())
+        write_atomically(self._home / LOG, redacted(said).encode())
         values = {"revision": push.revision, "code": code, "number": push.number}
         write_atomically(self._home / PUSHED, json.dumps(values).encode())
 

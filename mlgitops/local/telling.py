@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mlgitops.adapters.atomic import write_atomically
+from mlgitops.adapters.redacting import redacted
 from mlgitops.core.errors import MlgitopsError
 from mlgitops.ports.observer import Observer
 
@@ -75,6 +76,6 @@ class Problems:
 
     def _keep(self, trace: str) -> None:
         try:
-            write_atomically(self._trace, trace.encode())
+            write_atomically(self._trace, redacted(trace).encode(errors="backslashreplace"))
         except (OSError, MlgitopsError):  # a full disk must not end the thread that meets it
             return

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from mlgitops.adapters.clock import SystemClock
+from mlgitops.adapters.redacting import redactor
 from mlgitops.adapters.repository.commits import Signing
 from mlgitops.adapters.repository.git import open_repository
 from mlgitops.adapters.repository.location import Credentials
 from mlgitops.app.context import Context, World
+from mlgitops.app.redacting import Redacting
 from mlgitops.core.errors import NotFound
 from mlgitops.ports.observer import Observer, Silent
 from mlgitops.ports.repository import Person
@@ -37,10 +39,9 @@ def context(
 ) -> Context:
     """Return the outside world without an engine: the environment repository is enough for most commands."""
     given = access or Access()
+    opened = open_repository(location, identity=TOOL, cache=cache, credentials=given.credentials, signing=given.signing)
     return Context(
-        repository=open_repository(
-            location, identity=TOOL, cache=cache, credentials=given.credentials, signing=given.signing
-        ),
+        repository=Redacting(opened, redactor()),
         clock=SystemClock(),
         person=person,
         sleep=time.sleep,

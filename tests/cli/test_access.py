@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mlgitops.adapters.redacting import redacted
 from mlgitops.cli.settings import access
-from mlgitops.cli.words import redacted
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.manifest.fields import LEDGER
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from mlgitops.adapters.redacting import redacted
 from mlgitops.cli import failure, github, options
 from mlgitops.cli.main import run
-from mlgitops.cli.words import one_line, redacted, several_lines
+from mlgitops.cli.words import one_line, several_lines
 from mlgitops.core.errors import (
     ChecksFailed,
     Conflict,

@@ -1,10 +1,10 @@
 """Runs one container of a pod as a process of this machine, and outlives the engine that asked for it.
 
-`python shim.py <run folder>` with the standard library only, so that it starts within milliseconds. The folder holds
-`run.json`, written by the engine. The shim holds the lock of the file `lock` for as long as it lives, writes
-`process.json` when the container's process has started, keeps its output while it runs, and writes `status.json`
-when it has ended. SIGTERM asks for the pod's end: the process group gets SIGTERM, and after the grace period every
-descendant gets SIGKILL, also those that left the group.
+`python shim.py <run folder>` with the standard library only, and the redactor, which needs no more: so it starts
+within milliseconds. The folder holds `run.json`, written by the engine. The shim holds the lock of the file `lock` for
+as long as it lives, writes `process.json` when the container's process has started, keeps its output while it runs,
+without what looks like a secret, and writes `status.json` when it has ended. SIGTERM asks for the pod's end: the
+process group gets SIGTERM, and after the grace period every descendant gets SIGKILL, also those that left the group.
 
 The memory limit is kept as the kernel's out-of-memory killer keeps a container's: resident memory of all descendants
 is summed each second, and beyond the limit they are killed (137, `OOMKilled`). A limit on address space would end
@@ -27,6 +27,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+
+if not __package__:  # run as a script, without site-packages: this package is found only where it lies
+    sys.path.append(str(Path(__file__).parents[3]))
+from mlgitops.core.redaction import Redactor, Stream
 
 TERMINATION_BYTES: Final = 4096
 """What Kubernetes keeps of a termination message."""
@@ -58,12 +62,20 @@ class Log:
         self.folder, self.head_bytes, self.tail_bytes = folder, limit_bytes // 4, limit_bytes * 3 // 8
         self.head = self._open("head")
         self.tail = self._open("tail")
+        self._stream = Stream(Redactor())
 
     def _open(self, name: str) -> int:
         return os.open(self.folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, data: bytes) -> None:
-        """Append; a full disk loses output, it never stops the container."""
+        """Append, without what looks like a secret; a full disk loses output, it never stops the container."""
+        self._append(self._stream.take(data))
+
+    def end(self) -> None:
+        """Append what is left: a last line without its end."""
+        self._append(self._stream.end())
+
+    def _append(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
             room = self.head_bytes - os.fstat(self.head).st_size
             if room > 0:
@@ -226,6 +238,7 @@ class Shim:
             deadline = time.monotonic() + _DRAIN_SECONDS
             while output in selector.get_map() and time.monotonic() < deadline:
                 self._read(selector, output, 0.1)
+        self.log.end()
 
     def _timeout(self) -> float:
         if self.terminated_at is None:

@@ -30,6 +30,7 @@ from mlgitops.adapters.evaluator.processes import (
     kill_descendants,
     memory_bytes,
 )
+from mlgitops.adapters.redacting import redacted_values, redactor
 
 REQUEST_FILE: Final = "request.json"
 RESULT_FILE: Final = "result.json"
@@ -41,6 +42,7 @@ FILE_LIMIT_BYTES: Final = 1 << 30
 SPARE_DATA_BYTES: Final = 4 << 30
 """Address space that TensorFlow's threads reserve without using it; the watched memory is what counts."""
 MEGABYTE: Final = 1 << 20
+LOG_BYTES: Final = 1 << 20
 LOG_TAIL_BYTES: Final = 2000
 _LIMIT_SIGNALS: Final = (signal.SIGXCPU, signal.SIGXFSZ)
 
@@ -67,7 +69,7 @@ def supervise(folder: Path) -> None:
         outcome, again = _attempt(folder, asked, attempt)
         if not again:
             break
-    write_atomically(folder / OUTCOME_FILE, json.dumps(outcome, allow_nan=False).encode())
+    write_atomically(folder / OUTCOME_FILE, json.dumps(redacted_values(outcome), allow_nan=False).encode())
 
 
 def _attempt(folder: Path, asked: bytes, attempt: int) -> tuple[Mapping[str, Any], bool]:
@@ -93,6 +95,7 @@ def _attempt(folder: Path, asked: bytes, attempt: int) -> tuple[Mapping[str, Any
         exceeded = _watch(process, timeout, megabytes * MEGABYTE)
     kill_descendants()
     process.poll()
+    _redact(folder / LOG_FILE)
     result = _read(home / RESULT_FILE)
     shutil.rmtree(home, ignore_errors=True)
     if exceeded:
@@ -153,6 +156,14 @@ def _ending(returncode: int | None) -> str:
     if returncode < 0:
         return f"was ended by {signal.Signals(-returncode).name}"
     return f"ended with status {returncode} and without a result"
+
+
+def _redact(log: Path) -> None:
+    """Keep the end of the log, without what looks like a secret."""
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - LOG_BYTES))
+        kept = stream.read()
+    write_atomically(log, redactor().data(kept))
 
 
 def _tail(log: Path) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from mlgitops.adapters.redacting import redacted
 from mlgitops.core.errors import InvalidInput
 
 _SCP: Final = re.compile(r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>[A-Za-z0-9][\w.-]*):(?!//)(?P<path>[^-].*)")
-_USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -54,7 +54,7 @@ def parse_location(text: str) -> Location:
         InvalidInput: It is none of them. The message does not hold the location's secrets.
     """
     if any(ord(character) < 32 or ord(character) == 127 for character in text) or not text:
-        raise InvalidInput(f"{redact(text)!r:.200} is not a location of a repository")
+        raise InvalidInput(f"{redacted(text)!r:.200} is not a location of a repository")
     if "://" not in text:
         found = _SCP.fullmatch(text)
         if found and not Path(text).exists() and "/" not in text.partition(":")[0]:
@@ -64,7 +64,7 @@ def parse_location(text: str) -> Location:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise InvalidInput(f"{redact(text)!r:.200} is not a URL: {error}") from error
+        raise InvalidInput(f"{redacted(text)!r:.200} is not a URL: {error}") from error
     return _from_url(text, parts, port)
 
 
@@ -74,7 +74,7 @@ def _from_url(text: str, parts: SplitResult, port: int | None) -> Location:
         return Location(kind="path", url=unquote(parts.path))
     if parts.scheme not in {"http", "https", "ssh"} or not host or host.startswith("-"):
         raise InvalidInput(
-            f"{redact(text)!r:.200} is not a location the tool can write to: a path, file://, https://, ssh:// or "
+            f"{redacted(text)!r:.200} is not a location the tool can write to: a path, file://, https://, ssh:// or "
             "user@host:path"
         )
     shown = f"[{host}]" if ":" in host else host
@@ -87,11 +87,3 @@ def _from_url(text: str, parts: SplitResult, port: int | None) -> Location:
     url = f"{parts.scheme}://{place}{parts.path}"
     clear = parts.scheme == "http" and host not in _LOOPBACK
     return Location(kind="http", url=url, host=host, username=name, password=password, clear=clear)
-
-
-def redact(text: str, *secrets: str | None) -> str:
-    """Return `text` without the names and passwords of URLs, and without `secrets`."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "***")
-    return _USERINFO.sub("***@", text)

@@ -17,7 +17,8 @@ import filelock
 import pygit2
 from pygit2.enums import CredentialType
 
-from mlgitops.adapters.repository.location import Credentials, Location, redact
+from mlgitops.adapters.redacting import redactor
+from mlgitops.adapters.repository.location import Credentials, Location
 from mlgitops.adapters.repository.push import push_all
 from mlgitops.adapters.repository.transport import Move, commit_at
 from mlgitops.core.errors import Conflict, Denied, InvalidInput, MlgitopsError, NotFound, Unavailable
@@ -269,7 +270,8 @@ class RemoteTransport:
         return True if self._location.kind == "http" else None
 
     def _clean(self, text: str) -> str:
-        return redact(text, self._credentials.token, self._credentials.passphrase)[:_WORDS_LIMIT]
+        given = (self._credentials.token, self._credentials.passphrase, self._location.password)
+        return redactor(*given)(text)[:_WORDS_LIMIT]
 
     @contextmanager
     def _translated(self, callbacks: _Callbacks) -> Iterator[None]:

@@ -70,15 +70,14 @@ def _manifests(path: Path) -> list[Problem]:
 
 
 def _file(path: Path) -> list[Problem]:
-    from mlgitops.core.loading import load_environments, load_model
+    from mlgitops.core.loading import check_secrets, load_environments, load_model
 
     if path.name not in FILES:
         raise NotFound("check for a file named", path.name, FILES)
-    try:
-        if path.name == "mlgitops.yaml":
-            load_model(path.read_bytes(), str(path))
-        else:
-            load_environments(path.read_bytes(), str(path))
-    except InvalidInput as error:
-        return list(error.problems)
-    return []
+    found: list[Problem] = []
+    for check in (check_secrets, load_model if path.name == "mlgitops.yaml" else load_environments):
+        try:
+            check(path.read_bytes(), str(path))
+        except InvalidInput as error:
+            found += error.problems
+    return found

@@ -36,13 +36,14 @@ def command(
     comparisons, traffic and the evidence that decisions rest on. Reads the environment repository alone.
     """
     del verbose
+    from mlgitops.adapters.redacting import redacted_values
     from mlgitops.adapters.report.html import render
     from mlgitops.app.reporting import collect
 
     settings, context = options.open_context(home, environment_repository)
     values = collect(context, options.chosen(context, model), environment)
     path = settings.directory / (target or f"{values['model']}-{values['environment']}.html")
-    _write(path, render(values))
+    _write(path, render(redacted_values(values)))
     options.show({"file": str(path)}, str(path), output)
 
 
