@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from mlgitops.core.evaluation.intervals import (
     Interval,
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Statistics = Sequence[Statistic]
+SIMULTANEOUS: Final = (2, 3, 5, 10, 20, 50, 100)
+"""Numbers of comparisons over slices that a report is ready for; a gate takes the next one up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,8 @@ class Settings:
     """Of every two-sided interval."""
     seed: int = 0
     """Of the bootstrap: the same seed gives the same report."""
+    simultaneous: tuple[int, ...] = ()
+    """Numbers of comparisons for which differences also get the interval that holds for all of them at once."""
 
 
 def measure(
@@ -48,8 +52,9 @@ def measure(
         `high`, `method`, `better`.
     """
     whole = _part(candidate, champion, settings)
+    many = replace(settings, simultaneous=SIMULTANEOUS)
     parts = {
-        name: (int(mask.sum()), _part(_take(candidate, mask), _take(champion, mask) if champion else None, settings))
+        name: (int(mask.sum()), _part(_take(candidate, mask), _take(champion, mask) if champion else None, many))
         for name, mask in slices.items()
     }
     result: dict[str, Any] = {}
@@ -99,6 +104,11 @@ def _draw(statistics: Statistics, seed: int) -> dict[int, "NDArray[Any]"]:
     return {id(one): part for one, part in zip(statistics, np.split(sums, ends[:-1], axis=1), strict=True)}
 
 
+def confidence_of(confidence: float, comparisons: int) -> float:
+    """Return the confidence of each of several intervals that hold together with `confidence` (Bonferroni)."""
+    return 1 - (1 - confidence) / comparisons
+
+
 class _Drawn:
     """A metric with its values on the resamples, and with each example left out."""
 
@@ -138,14 +148,22 @@ def _difference(candidate: _Drawn, champion: _Drawn, settings: Settings) -> dict
         return np.abs(one) - np.abs(other) if towards_zero else one - other
 
     value = float(subtract(first.estimate(), second.estimate()))
-    interval: Interval | None = None
-    if first.ratio:
-        interval = _paired(first, second, settings.confidence)
-    elif len(first.columns) > 1:
+
+    def interval(confidence: float) -> Interval | None:
+        if first.ratio:
+            return _paired(first, second, confidence)
+        return bias_corrected(resampled, value, left_out, confidence) if len(first.columns) > 1 else None
+
+    if not first.ratio and len(first.columns) > 1:
         resampled = subtract(candidate.resampled(), champion.resampled())
         left_out = subtract(candidate.jackknife(), champion.jackknife())
-        interval = bias_corrected(resampled, value, left_out, settings.confidence)
-    return {"difference": _number(value), **_limits(interval), "better": first.better}
+    found = {"difference": _number(value), **_limits(interval(settings.confidence)), "better": first.better}
+    together = {many: interval(confidence_of(settings.confidence, many)) for many in settings.simultaneous}
+    if any(together.values()):
+        found["simultaneous"] = {
+            str(many): [_number(one.low), _number(one.high)] for many, one in together.items() if one is not None
+        }
+    return found
 
 
 def _paired(first: Statistic, second: Statistic, confidence: float) -> Interval | None:

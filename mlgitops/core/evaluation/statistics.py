@@ -157,6 +157,7 @@ def classification(labels: "NDArray[Any]", answers: Classified) -> tuple[Statist
         right = answers.probabilities[np.arange(len(labels)), labels]
         losses = -np.log(np.clip(right, SMALLEST_PROBABILITY, 1))
         found.append(Statistic(name="log_loss", better="lower", columns=losses[:, np.newaxis], value=_mean))
+        found.append(_brier(labels, answers.probabilities))
         found.append(_calibration(correct, answers.probabilities.max(axis=1)))
     classes = np.unique(labels)
     if len(classes) <= CLASS_LIMIT:
@@ -243,6 +244,14 @@ def _macro_f1(labels: "NDArray[Any]", answers: "NDArray[Any]") -> Statistic:
         return _array(each.sum(axis=-1) / np.maximum(present.sum(axis=-1), 1))
 
     return Statistic(name="macro_f1", better="higher", columns=columns, value=value)
+
+
+def _brier(labels: "NDArray[Any]", probabilities: "NDArray[Any]") -> Statistic:
+    """Return the mean squared distance of the probabilities from the truth, over all classes: 0 to 2 (Brier 1950)."""
+    import numpy as np
+
+    distance = (probabilities**2).sum(axis=1) - 2 * probabilities[np.arange(len(labels)), labels] + 1
+    return Statistic(name="brier", better="lower", columns=distance[:, np.newaxis], value=_mean)
 
 
 def _calibration(correct: "NDArray[Any]", confidence: "NDArray[Any]") -> Statistic:

@@ -1,12 +1,14 @@
 """Intervals: they cover what they promise, agree with scipy, and depend on nothing but data and seed."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.stats
 
 from mlgitops.core.evaluation import statistics
 from mlgitops.core.evaluation.intervals import bias_corrected, paired_difference, proportion, resampled_sums, resamples
-from mlgitops.core.evaluation.measure import Settings, measure
+from mlgitops.core.evaluation.measure import SIMULTANEOUS, Settings, confidence_of, measure
 
 
 def regression(seed, examples=120):
@@ -107,3 +109,26 @@ def test_one_example_gives_values_without_bootstrap() -> None:
     """A single example has a value and no bootstrap interval, and raises nothing."""
     found = measure(statistics.regression(np.ones(1), np.zeros(1)), None, {}, Settings())["candidate"]["metrics"]
     assert found["mae"] == {"value": 1.0, "low": None, "high": None, "method": None, "better": "lower"}
+
+
+def test_slices_have_intervals_that_hold_together() -> None:
+    """In a slice the interval for k comparisons at once contains the one for fewer, and is Bonferroni's."""
+    generator = np.random.default_rng(3)
+    labels = generator.integers(0, 3, 400)
+    models = [
+        statistics.classification(labels, statistics.read_scores(generator.normal(size=(400, 3)) + np.eye(3)[labels]))
+        for _ in range(2)
+    ]
+    found = measure(*models, {"even": np.arange(400) % 2 == 0}, Settings())["comparison"]
+    assert "simultaneous" not in found["metrics"]["accuracy"]
+    for difference in found["slices"]["even"]["metrics"].values():
+        ends = [[difference["low"], difference["high"]], *difference["simultaneous"].values()]
+        assert list(difference["simultaneous"]) == [str(one) for one in SIMULTANEOUS]
+        assert all(wide[0] <= narrow[0] <= narrow[1] <= wide[1] for narrow, wide in itertools.pairwise(ends))
+    alone = measure(*(_half(one) for one in models), {}, Settings(confidence=confidence_of(0.95, 5)))["comparison"]
+    of_five = found["slices"]["even"]["metrics"]["accuracy"]["simultaneous"]["5"]
+    assert of_five == [alone["metrics"]["accuracy"]["low"], alone["metrics"]["accuracy"]["high"]]
+
+
+def _half(model):
+    return [one.take(np.arange(400) % 2 == 0) for one in model]

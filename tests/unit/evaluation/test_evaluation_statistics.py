@@ -33,6 +33,8 @@ def test_classification_agrees_with_scikit_learn(seed) -> None:
         reference.f1_score(labels, answers.classes, average="macro", labels=np.unique(labels), zero_division=0)
     )
     assert found["log_loss"] == pytest.approx(reference.log_loss(labels, answers.probabilities, labels=range(5)))
+    truth = np.eye(5)[labels]
+    assert found["brier"] == pytest.approx(float(((answers.probabilities - truth) ** 2).sum(axis=1).mean()))
     for one, recall in enumerate(reference.recall_score(labels, answers.classes, average=None)):
         assert found[f"recall:{one}"] == pytest.approx(recall)
 
