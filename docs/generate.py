@@ -111,6 +111,7 @@ def commands() -> str:
                     "the engine's own",
                 ),
                 ("the model", "`--model`, `-m`", "", "the only one there is"),
+                ("the only model that may be changed", "", "`MLGITOPS_ONLY_MODEL`", "the one that a verb is about"),
                 ("the environment", "`--environment`, `-e`", "", "the last of `environments.yaml`"),
                 ("who decides", "", "`GIT_AUTHOR_NAME`, `GIT_AUTHOR_EMAIL`", "git's `user.name` and `user.email`"),
                 ("a token or password for https", "", "`MLGITOPS_TOKEN`", "what the address holds"),
@@ -292,7 +293,9 @@ def lint_rules() -> str:
         (
             "`mlgitops lint` names the rule with each problem in a manifest. Errors refuse a change; warnings and "
             f"infos are told. Where a rule can be allowed, the annotation `{ALLOW_PREFIX}<rule>` on the object does "
-            "so; its value is the reason, and the problem stays in sight as an info.\n"
+            "so; its value is `<reason> until <YYYY-MM-DD>`, and the problem stays in sight as an info until then. "
+            "With `mlgitops lint --base origin/main` an annotation counts only where the base has it: a change cannot "
+            "excuse itself.\n"
         ),
         table(
             ("rule", "severity", "what it is about"),

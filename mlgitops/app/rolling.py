@@ -23,7 +23,7 @@ from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import folder as folders
 from mlgitops.core.manifest.folder import Folder
 from mlgitops.core.projection import Desired, Target
-from mlgitops.core.release import Rejected, ReleasePhase
+from mlgitops.core.release import Rejected, Release, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
 from mlgitops.ports.repository import Change
 from mlgitops.ports.serving import ServiceObservation, ServingObservation
@@ -195,7 +195,7 @@ def _proposed(turn: Turn) -> Move | None:
     result = judged(turn.world, turn.view, release, champion, all_gates(release, turn.environment.gates))
     if result is None:
         return None
-    refusals = (*result.refusals, *_order(turn))
+    refusals = (*result.refusals, *_evaluated_otherwise(turn, release), *_order(turn))
     event: Event
     if result.error:
         event = machine.Errored(at=turn.at, reason=result.error)
@@ -205,6 +205,15 @@ def _proposed(turn: Turn) -> Move | None:
         event = machine.Authorised(at=turn.at, report=result.key)
     reports = {result.key: result.report} if result.report is not None else {}
     return replace(turn.move(event), reports=reports)
+
+
+def _evaluated_otherwise(turn: Turn, release: Release) -> tuple[str, ...]:
+    """Refuse a release that brings another evaluation set than the environment names: its author chose it."""
+    wanted = turn.environment.evaluation_sets.get(turn.state.model)
+    found = release.submission.evaluation_digest
+    if wanted in {None, found}:
+        return ()
+    return (f"it was evaluated on {found}, and {turn.environment.name} asks for the evaluation set {wanted}",)
 
 
 def _order(turn: Turn) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from mlgitops.app.confining import confined
 from mlgitops.app.context import Context, View, look
 from mlgitops.app.evaluating import MODEL_FILE
 from mlgitops.app.writing import write
@@ -51,6 +52,7 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     if text is None:
         raise InvalidInput("the repository has no mlgitops.yaml; `mlgitops init` writes one", path=MODEL_FILE)
     configuration = load_model(text, MODEL_FILE)
+    context = confined(context, configuration.name)
     check_secrets(text, MODEL_FILE)
     _convert(source, configuration)
     draft = _identified(context, source, configuration, text.decode(), attempt)

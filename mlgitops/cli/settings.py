@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mlgitops.cli.remembered import ENVIRONMENT_REPOSITORY, HOME_FOLDER, cache_folder
 from mlgitops.cli.remembered import find_home as _find_home
 from mlgitops.core.errors import InvalidInput
+from mlgitops.core.names import parse_name
 from mlgitops.ports.repository import Person
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ MODEL_REPOSITORY: Final = "model.git"
 TOKEN: Final = "MLGITOPS_TOKEN"  # noqa: S105 - the name of a variable
 PASSPHRASE: Final = "MLGITOPS_SSH_PASSPHRASE"  # noqa: S105 - the name of a variable
 SIGNING_KEY: Final = "MLGITOPS_SIGNING_KEY"
+ONLY_MODEL: Final = "MLGITOPS_ONLY_MODEL"
 LONGEST_PATH: Final = 4096
 
 
@@ -67,7 +69,7 @@ def access() -> "Access":
     have put a secret where its path belongs.
 
     Raises:
-        InvalidInput: A variable names no file, or holds what cannot be a secret.
+        InvalidInput: A variable names no file or no model, or holds what cannot be a secret.
     """
     from mlgitops.adapters.repository.commits import Signing
     from mlgitops.adapters.repository.location import Credentials
@@ -88,7 +90,8 @@ def access() -> "Access":
         signing = Signing(program="ssh", key=str(file)) if file else None
     else:
         raise InvalidInput("MLGITOPS_SIGNING_PROGRAM must be ssh or gpg")
-    return Access(credentials=given, signing=signing)
+    only = os.environ.get(ONLY_MODEL)
+    return Access(credentials=given, signing=signing, only_model=parse_name(only, ONLY_MODEL) if only else None)
 
 
 def _secret(name: str) -> str | None:

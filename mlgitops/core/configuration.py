@@ -94,9 +94,11 @@ class Gate:
     """How much worse than the champion it may be, on the interval of the paired difference."""
     slice: str | None = None
     """Slice of the evaluation set; None for all of it."""
+    measured: bool = False
+    """An environment set it: only what mlgitops measured counts, and the model has no say in the confidence."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the gate as written, without what is absent."""
+        """Return the gate as written, without what is absent; not who set it."""
         values = {
             "metric": self.metric,
             "minimum": self.minimum,
@@ -249,10 +251,22 @@ class Environment:
     freeze_windows: tuple[FreezeWindow, ...] = ()
     gates: tuple[Gate, ...] = ()
     """Minima of this environment; a model's own gates can only add to them."""
+    evaluation_sets: Mapping[str, str] = field(default_factory=dict)
+    """Digest of the evaluation set that a model must be evaluated on here, by the model's name."""
     probation_seconds: float = 86_400
     """How long a LIVE rollout is on probation before it is trusted."""
     start_seconds: float = 600
     """How long a canary may take to become ready before the rollout ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owners:
+    """Who must approve pull requests to the environment repository."""
+
+    default: tuple[str, ...]
+    """Of everything that no model's owners are named for."""
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the model's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +280,8 @@ class EnvironmentsConfiguration:
     """Volume claim that data and models live in."""
     keep_releases: int = 10
     """Artifacts that `gc` keeps per model, beside champions and last-good ones."""
+    owners: Owners | None = None
+    """Who must approve changes; None where nobody in particular must."""
 
     def environment(self, name: str) -> Environment | None:
         """Return the environment of that name."""

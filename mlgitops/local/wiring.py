@@ -10,6 +10,7 @@ from mlgitops.adapters.redacting import redactor
 from mlgitops.adapters.repository.commits import Signing
 from mlgitops.adapters.repository.git import open_repository
 from mlgitops.adapters.repository.location import Credentials
+from mlgitops.app.confining import confined
 from mlgitops.app.context import Context, World
 from mlgitops.app.redacting import Redacting
 from mlgitops.core.errors import NotFound
@@ -32,6 +33,8 @@ class Access:
     """None: what the location holds, or the ssh agent."""
     signing: Signing | None = None
     """None: commits are not signed."""
+    only_model: str | None = None
+    """The only model whose files may be written; None: every model's."""
 
 
 def context(
@@ -40,13 +43,14 @@ def context(
     """Return the outside world without an engine: the environment repository is enough for most commands."""
     given = access or Access()
     opened = open_repository(location, identity=TOOL, cache=cache, credentials=given.credentials, signing=given.signing)
-    return Context(
+    basis = Context(
         repository=Redacting(opened, redactor()),
         clock=SystemClock(),
         person=person,
         sleep=time.sleep,
         observer=observer or Silent(),
     )
+    return basis if given.only_model is None else confined(basis, given.only_model)
 
 
 def world(home: Path | None, basis: Context) -> World:

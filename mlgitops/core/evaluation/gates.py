@@ -16,6 +16,9 @@ shown not to be worse", would refuse most equally good models at such sizes.
 
 What cannot be measured fails: a metric or slice the report does not have, NaN and infinity, a champion that could not
 be evaluated. Only when there is no champion does a limit against it pass.
+
+The model's author has no say in an environment's gates: what the model's own command reports does not count for them,
+and an interval of more than 95 % confidence, which would call every loss uncertain, fails them.
 """
 
 import math
@@ -27,6 +30,8 @@ from mlgitops.core.configuration import Gate
 
 Verdict = Literal["passed", "warned", "failed"]
 _WORST = ("passed", "warned", "failed")
+_CONFIDENCE = 0.95
+"""Highest confidence of the intervals that an environment's gates are judged by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +137,10 @@ def _find(report: Mapping[str, Any], gate: Gate) -> tuple[Mapping[str, Any], boo
         return known[gate.metric], False, ""
     reported: Mapping[str, Any] = (report.get("selfReported") or {}).get("metrics", {})
     if gate.slice is None and gate.metric in reported:
-        return {"value": reported[gate.metric]}, True, ""
+        problem = (
+            f"{gate.metric} is self-reported, and this environment counts what is measured" if gate.measured else ""
+        )
+        return {"value": reported[gate.metric]}, True, problem
     names = ", ".join(sorted({*known, *reported})) or "none"
     return {}, False, f"the evaluation has no metric {gate.metric!r}; it has: {names}"
 
@@ -152,11 +160,8 @@ def _against(
     report: Mapping[str, Any], gate: Gate, allowed: float, name: str
 ) -> tuple[Mapping[str, Any], tuple[Verdict, str]]:
     comparison = report.get("comparison")
-    if comparison is None:
-        champion = report.get("champion")
-        if champion is None:
-            return {}, ("passed", f"{name}: there is no champion to compare with")
-        return {}, ("failed", f"{name}: the champion could not be evaluated: {champion.get('error', 'no reason')}")
+    if comparison is None or (gate.measured and not float(report["confidence"]) <= _CONFIDENCE):
+        return {}, _incomparable(report, name)
     part = comparison if gate.slice is None else comparison["slices"].get(gate.slice, {})
     found: Mapping[str, Any] = part.get("metrics", {}).get(gate.metric, {})
     difference, interval = _finite(found.get("difference")), _pair(found)
@@ -176,6 +181,17 @@ def _against(
     if low >= -allowed:
         return found, ("passed", f"{told}; not worse by more than {allowed:g}")
     return found, ("warned", f"{told}; too few examples to show that it is not worse by more than {allowed:g}")
+
+
+def _incomparable(report: Mapping[str, Any], name: str) -> tuple[Verdict, str]:
+    """Say what a limit against the champion comes to where the two cannot be compared."""
+    champion = report.get("champion")
+    if champion is None:
+        return "passed", f"{name}: there is no champion to compare with"
+    if report.get("comparison") is None:
+        return "failed", f"{name}: the champion could not be evaluated: {champion.get('error', 'no reason')}"
+    told = f"evaluation.confidence is {report['confidence']:g}; this environment judges at {_CONFIDENCE:g} at most"
+    return "failed", f"{name}: {told}"
 
 
 def _span(low: float, high: float) -> str:

@@ -11,6 +11,7 @@ from mlgitops.core.configuration import (
     FreezeWindow,
     Limits,
     MetricRule,
+    Owners,
     Plan,
     Step,
 )
@@ -117,7 +118,13 @@ def _build(value: Mapping[str, Any]) -> EnvironmentsConfiguration:
         training_namespace=training.get("namespace", "training"),
         claim=training.get("claim", "mlgitops-store"),
         keep_releases=int(value.get("keepReleases", 10)),
+        owners=_owners(value["owners"]) if "owners" in value else None,
     )
+
+
+def _owners(value: Mapping[str, Any]) -> Owners:
+    models = {name: tuple(owners) for name, owners in value.get("models", {}).items()}
+    return Owners(default=tuple(value["default"]), models=models)
 
 
 def _environment(value: Mapping[str, Any], plans: Mapping[str, Plan]) -> Environment:
@@ -128,7 +135,8 @@ def _environment(value: Mapping[str, Any], plans: Mapping[str, Plan]) -> Environ
         automatic=value.get("automatic", True),
         approvals=int(value.get("approvals", 0)),
         freeze_windows=tuple(_window(one) for one in value.get("freezeWindows", ())),
-        gates=gates(value.get("gates", ())),
+        gates=gates(value.get("gates", ()), by_environment=True),
+        evaluation_sets=dict(value.get("evaluationSets", {})),
         **{field: value[key] for field, key in _OPTIONAL_NUMBERS.items() if key in value},
     )
 

@@ -137,7 +137,7 @@ def variable_fault(name: str, *, own: bool = False) -> str | None:
     return None
 
 
-def gates(values: Sequence[Mapping[str, Any]]) -> tuple[Gate, ...]:
+def gates(values: Sequence[Mapping[str, Any]], *, by_environment: bool = False) -> tuple[Gate, ...]:
     """Return gates as values."""
     return tuple(
         Gate(
@@ -146,6 +146,7 @@ def gates(values: Sequence[Mapping[str, Any]]) -> tuple[Gate, ...]:
             maximum=one.get("maximum"),
             maximum_loss=one.get("maximumLoss"),
             slice=one.get("slice"),
+            measured=by_environment and not one.get("selfReported", False),
         )
         for one in values
     )

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,12 @@ def put(value, path, new):
     return value
 
 
-def lint(*values, previous=None):
+def lint(*values, previous=None, today=None):
     def documents(objects):
         return [one for value in objects for one in read_documents(json.dumps(value).encode(), "object.yaml")]
 
-    return lint_objects(documents(values), previous=None if previous is None else documents(previous))
+    before = None if previous is None else documents(previous)
+    return lint_objects(documents(values), previous=before, today=today)
 
 
 def rules(problems, *severities):
@@ -161,16 +163,43 @@ def test_every_rule_says_what_why_and_mend() -> None:
     assert all(one.what and one.why.endswith(".") and one.mend for one in RULES.values())
 
 
-def test_a_reason_in_the_object_allows_a_rule() -> None:
-    """An annotation with a reason turns the error into an info with that reason; one without a reason does not."""
+EXCUSE = "cluster without GitOps, until 2027-01-31"
+
+
+def excused(text):
     path = ("metadata", "annotations", ALLOW_PREFIX + "tfjob-ttl")
-    bad = edited(JOB, BAD["tfjob-ttl"][1])
-    allowed = lint(put(bad, path, "cluster without GitOps"))
+    return put(edited(JOB, BAD["tfjob-ttl"][1]), path, text)
+
+
+def test_a_reason_and_an_end_in_the_object_allow_a_rule() -> None:
+    """An annotation with a reason and an end turns the error into an info that says both."""
+    allowed = lint(excused(EXCUSE), today=date(2027, 1, 31))
     assert rules(allowed, "error") == set()
     assert [one.message for one in allowed if one.rule == "tfjob-ttl"] == [
-        "the job would delete itself (allowed: cluster without GitOps)"
+        "the job would delete itself (allowed: cluster without GitOps, until 2027-01-31)"
     ]
-    assert rules(lint(put(bad, path, " ")), "error") == {"tfjob-ttl", "allow-annotation"}
+
+
+@pytest.mark.parametrize(
+    "text", [" ", "because", "until 2027-01-31", "because, until never", "because until 2027-13-01", 1]
+)
+def test_an_excuse_without_reason_or_end_allows_nothing(text) -> None:
+    """Without a reason, or without a day on which it ends, an annotation allows nothing and is an error itself."""
+    assert rules(lint(excused(text)), "error") == {"tfjob-ttl", "allow-annotation"}
+
+
+def test_an_excuse_ends() -> None:
+    """On the day after its last one an annotation allows nothing any more."""
+    assert rules(lint(excused(EXCUSE), today=date(2027, 2, 1)), "error") == {"tfjob-ttl", "allow-annotation"}
+
+
+def test_a_change_cannot_excuse_itself() -> None:
+    """Where a change is reviewed, an annotation counts only if it was there before, word for word."""
+    new, changed = lint(excused(EXCUSE), previous=[]), lint(excused(EXCUSE), previous=[excused("x until 2027-01-01")])
+    for told in (new, changed):
+        assert "tfjob-ttl" in rules(told, "error")
+        assert any("the change that needs it cannot allow it" in one.message for one in told)
+    assert "tfjob-ttl" not in rules(lint(excused(EXCUSE), previous=[excused(EXCUSE)]), "error")
 
 
 @pytest.mark.parametrize("rule", ["pod-host", "tfjob-variable", "service-pythonpath"])

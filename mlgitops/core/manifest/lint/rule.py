@@ -1,7 +1,9 @@
 """What a lint rule is, the table of all of them, and what a check is given to look at."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any, Final
 
 from mlgitops.core.errors import Problem, Severity
@@ -12,6 +14,7 @@ Pointer = tuple[str | int, ...]
 Finding = tuple[Pointer, str]
 """Where, and what is wrong there, in one sentence without a final full stop."""
 ALLOW_PREFIX: Final = f"{names.PREFIX}/allow-"
+_EXCUSE: Final = re.compile(r"(?P<reason>\S.*?),?\s+until (?P<end>\d{4}-\d\d-\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,7 @@ class Rule:
     mend: str
     """What to do instead."""
     can_be_allowed: bool = True
-    """Whether an annotation on the object can allow it, with a reason."""
+    """Whether an annotation on the object can allow it, with a reason and an end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,10 @@ class Subject:
     """The objects beside it."""
     others_before: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     """The objects beside it before the change."""
+    reviewed: bool = False
+    """Whether this is about a change: what is not there before it is new. Then no excuse counts that is new, too."""
+    today: date | None = None
+    """The day excuses are judged on; None to let expired ones pass."""
 
     @property
     def kind(self) -> str:
@@ -115,25 +122,32 @@ def items(value: Any, *pointer: str | int) -> list[Any]:
 
 
 def problems_of(subject: Subject) -> Iterator[Problem]:
-    """Return every problem of one object; what an annotation allows is an info that gives its reason."""
+    """Return every problem of one object; what an annotation allows is an info that gives reason and end."""
     for name, kinds, function in _CHECKS:
         if subject.kind in kinds:
             for pointer, message in function(subject):
-                yield problem(RULES[name], subject.document, pointer, message)
+                yield _problem(RULES[name], subject, pointer, message)
 
 
-def problem(rule: Rule, document: Document, pointer: Pointer, message: str) -> Problem:
+def _problem(rule: Rule, subject: Subject, pointer: Pointer, message: str) -> Problem:
     """Return a problem by `rule`, or the info that an annotation of the object allows it."""
-    place = document.problem(message, pointer, mend=rule.mend)
-    reason = get(document.value, "metadata", "annotations", ALLOW_PREFIX + rule.name)
-    allowed = rule.can_be_allowed and isinstance(reason, str) and bool(reason.strip())
-    return Problem(
-        message=f"{message} (allowed: {reason.strip()})" if allowed else message,
-        path=place.path,
-        line=place.line,
-        column=place.column,
-        pointer=place.pointer,
-        mend=None if allowed else rule.mend,
-        rule=rule.name,
-        severity="info" if allowed else rule.severity,
-    )
+    found = replace(subject.document.problem(message, pointer, mend=rule.mend), rule=rule.name, severity=rule.severity)
+    key = ALLOW_PREFIX + rule.name
+    text = subject.annotation(key)
+    if text is None or not rule.can_be_allowed or excuse_fault(text, subject.today):
+        return found
+    if subject.reviewed and get(subject.previous, "metadata", "annotations", key) != text:
+        return replace(found, message=f"{message} (the change that needs it cannot allow it)")
+    return replace(found, message=f"{message} (allowed: {text.strip()})", mend=None, severity="info")
+
+
+def excuse_fault(text: Any, today: date | None) -> str | None:
+    """Say why an annotation's value excuses nothing; None when it does: `<reason> until <day>`, that day included."""
+    found = _EXCUSE.fullmatch(text.strip()) if isinstance(text, str) else None
+    try:
+        end = date.fromisoformat(found["end"]) if found else None
+    except ValueError:
+        end = None
+    if end is None:
+        return "it does not say why and until when, like `the new runtime is not there yet, until 2027-01-31`"
+    return f"it ended on {end}" if today is not None and today > end else None

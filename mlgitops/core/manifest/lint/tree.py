@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Final
 
 from mlgitops.core.configuration import EnvironmentsConfiguration
@@ -130,13 +131,16 @@ class _Place:
         return f"{FOLDER}/{self.environment}/{self.model}"
 
 
-def lint_tree(read: Read, paths: Iterable[str], *, previous: Read | None = None) -> list[Problem]:
+def lint_tree(
+    read: Read, paths: Iterable[str], *, previous: Read | None = None, today: date | None = None
+) -> list[Problem]:
     """Return every problem of an environment repository, in the order of the files.
 
     Args:
         read: Returns a file's bytes, None when it is not there.
         paths: Paths of all files, from the repository's root.
         previous: Like `read`, before the change; for rules about changes.
+        today: The day on which annotations that allow something are judged; None to let expired ones pass.
     """
     configuration, problems = _configuration(read)
     namespaces: dict[str, str] | None = None
@@ -156,7 +160,7 @@ def lint_tree(read: Read, paths: Iterable[str], *, previous: Read | None = None)
     for (environment, model), files in folders.items():
         namespace = (namespaces or {}).get(environment, "")
         place = _Place(read=read, environment=environment, model=model, namespace=namespace, files=files)
-        problems += _folder(place, configuration, previous)
+        problems += _folder(place, configuration, previous, today)
     return problems
 
 
@@ -183,7 +187,9 @@ def _fault(parts: Sequence[str], namespaces: Mapping[str, str] | None) -> str | 
     return "the engines look at files directly in a model's folder" if len(parts) > 4 else None
 
 
-def _folder(place: _Place, configuration: EnvironmentsConfiguration | None, previous: Read | None) -> Iterator[Problem]:
+def _folder(
+    place: _Place, configuration: EnvironmentsConfiguration | None, previous: Read | None, today: date | None
+) -> Iterator[Problem]:
     yield from _check_rollout(place, configuration)
     resources: list[str] = []
     yield from _check_kustomization(place, resources)
@@ -196,7 +202,7 @@ def _folder(place: _Place, configuration: EnvironmentsConfiguration | None, prev
     for name in checked:
         yield from _collect(place.read, f"{place.folder}/{name}", documents)
     yield from _check_objects(place, documents)
-    yield from lint_objects(documents, previous=_before(place, checked, previous))
+    yield from lint_objects(documents, previous=_before(place, checked, previous), today=today)
 
 
 def _before(place: _Place, files: Sequence[str], previous: Read | None) -> list[Document] | None:
