@@ -6,6 +6,7 @@ from typing import Any
 
 from mlgitops.app.context import View, World
 from mlgitops.core.configuration import Gate, fingerprint
+from mlgitops.core.evaluation.costs import training_costs
 from mlgitops.core.evaluation.gates import judge_gates
 from mlgitops.core.loading import load_model
 from mlgitops.core.release import Release
@@ -39,6 +40,8 @@ def judged(
     if outcome.report is None and not outcome.refused:
         return Judged(key="", report=None, refusals=(), error=outcome.error or "the evaluation gave no report")
     report = None if outcome.report is None else {"refused": [*outcome.refused], **outcome.report}
+    if report is not None and known is None:
+        report["training"] = {"candidate": _training(release), "champion": champion and _training(champion)}
     refusals = outcome.refused if report is None else tuple(report["refused"])
     failed = [] if report is None else [one for one in judge_gates(report, gates) if not one.passed]
     return Judged(
@@ -49,9 +52,15 @@ def judged(
     )
 
 
+def _training(release: Release) -> dict[str, float] | None:
+    return training_costs(release, load_model(release.submission.configuration.encode(), MODEL_FILE).training)
+
+
 def own_gates(release: Release) -> tuple[Gate, ...]:
     """Return the limits that the model's own configuration sets, champion comparisons left out."""
-    return tuple(gate for gate in _configuration_gates(release) if gate.maximum_loss is None)
+    return tuple(
+        gate for gate in _configuration_gates(release) if gate.maximum_loss is None and gate.maximum_ratio is None
+    )
 
 
 def all_gates(release: Release, environment: Sequence[Gate]) -> tuple[Gate, ...]:

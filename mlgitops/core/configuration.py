@@ -92,6 +92,8 @@ class Gate:
     """The value must be at most this."""
     maximum_loss: float | None = None
     """How much worse than the champion it may be, on the interval of the paired difference."""
+    maximum_ratio: float | None = None
+    """How many times the champion's cost it may be; for costs alone."""
     slice: str | None = None
     """Slice of the evaluation set; None for all of it."""
     measured: bool = False
@@ -104,6 +106,7 @@ class Gate:
             "minimum": self.minimum,
             "maximum": self.maximum,
             "maximumLoss": self.maximum_loss,
+            "maximumRatio": self.maximum_ratio,
             "slice": self.slice,
         }
         return {name: value for name, value in values.items() if value is not None}

@@ -206,6 +206,15 @@ class Release:
         return self.trained.artifact_digest if self.trained else None
 
     @property
+    def training_hours(self) -> float | None:
+        """Hours from the start of its job to its end; None where the job told no times."""
+        done = self.trained
+        if done is None or not done.started_at or not done.finished_at:
+            return None
+        took = datetime.fromisoformat(done.finished_at) - datetime.fromisoformat(done.started_at)
+        return max(0.0, took.total_seconds() / 3600)
+
+    @property
     def collected(self) -> bool:
         """Whether its model was deleted."""
         return any(isinstance(one, Collected) for one in self.history)

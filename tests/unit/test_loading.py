@@ -284,6 +284,22 @@ BAD_MODELS = {
         "gates: [{metric: a, minimum: 1, slice: s}]\n  task: c",
         "evaluation.gates[0].slice",
     ),
+    "cost without a limit": ("task: c", "gates: [{metric: gpu_hours}]\n  task: c", "evaluation.gates[0]"),
+    "loss of a cost": (
+        "task: c",
+        "gates: [{metric: size_megabytes, maximumLoss: 1}]\n  task: c",
+        "evaluation.gates[0].maximumLoss",
+    ),
+    "ratio of a metric": (
+        "task: c",
+        "gates: [{metric: accuracy, maximumRatio: 1}]\n  task: c",
+        "evaluation.gates[0].maximumRatio",
+    ),
+    "cost of a slice": (
+        "task: c",
+        "slices: [{name: s, key: k, values: [1]}]\n  gates: [{metric: gpu_hours, maximum: 1, slice: s}]\n  task: c",
+        "evaluation.gates[0].slice",
+    ),
     "misspelt key": ("script: train.py", "scirpt: train.py\n  script: train.py", "training.scirpt"),
 }
 

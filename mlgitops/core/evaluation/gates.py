@@ -14,6 +14,14 @@ examples and 95 % right, a model that is 4 points worse is refused in 95 % of ca
 always; with 100 examples in 25 % and 70 %. The canary judges what lies in between. A stricter rule, "refuse unless
 shown not to be worse", would refuse most equally good models at such sizes.
 
+Several such limits on slices are several chances to refuse an equally good model. Their intervals therefore hold for
+all of them at once: with k gates of one file against the champion on slices, each has the confidence 1 − (1 − c)/k
+(Bonferroni), so that an equally good model still fails any of them in at most 2.5 % of cases. Gates on the whole set
+keep theirs.
+
+A limit on a cost (`core/evaluation/costs.py`) looks at the value, or with `maximumRatio` at the candidate's over the
+champion's; costs have no interval.
+
 What cannot be measured fails: a metric or slice the report does not have, NaN and infinity, a champion that could not
 be evaluated. Only when there is no champion does a limit against it pass.
 
@@ -22,11 +30,13 @@ and an interval of more than 95 % confidence, which would call every loss uncert
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from mlgitops.core.configuration import Gate
+from mlgitops.core.evaluation.costs import COSTS, cost
 
 Verdict = Literal["passed", "warned", "failed"]
 _WORST = ("passed", "warned", "failed")
@@ -84,10 +94,46 @@ def judge_gates(report: Mapping[str, Any], gates: Sequence[Gate]) -> list[GateRe
     Returns:
         One result per gate, in the same order.
     """
-    return [_judge(report, gate) for gate in gates]
+    # An environment's gates and the model's are counted apart: a model with many would loosen the environment's.
+    many = Counter(one.measured for one in gates if one.slice is not None and one.maximum_loss is not None)
+    return [
+        _judge_cost(report, one) if one.metric in COSTS else _judge(report, one, many[one.measured]) for one in gates
+    ]
 
 
-def _judge(report: Mapping[str, Any], gate: Gate) -> GateResult:
+def _judge_cost(report: Mapping[str, Any], gate: Gate) -> GateResult:
+    value, name = _finite(cost(report, "candidate", gate.metric)), gate.metric
+    judged: list[tuple[Verdict, str]] = []
+    if value is None:
+        judged.append(("failed", f"{name} was not measured"))
+    else:
+        if (gate.minimum, gate.maximum) != (None, None):
+            judged.append(_absolute(name, value, None, gate))
+        if gate.maximum_ratio is not None:
+            judged.append(_ratio(report, gate.maximum_ratio, name, value))
+    return GateResult(
+        gate=gate,
+        value=value,
+        interval=None,
+        difference=None,
+        difference_interval=None,
+        verdict=max((verdict for verdict, _ in judged), key=_WORST.index, default="passed"),
+        reason="; ".join(reason for _, reason in judged),
+    )
+
+
+def _ratio(report: Mapping[str, Any], allowed: float, name: str, value: float) -> tuple[Verdict, str]:
+    champion = report.get("champion")
+    if champion is None:
+        return "passed", f"{name}: there is no champion to compare with"
+    other = _finite(cost(report, "champion", name))
+    if other is None:
+        return "failed", f"{name} of the champion was not measured, so there is nothing to compare with"
+    told = f"{name} is {value:.4g}, the champion's {other:.4g}; at most {allowed:g} times as much is allowed"
+    return ("passed" if value <= allowed * other else "failed"), told
+
+
+def _judge(report: Mapping[str, Any], gate: Gate, comparisons: int) -> GateResult:
     found, own, problem = _find(report, gate)
     value = _finite(found.get("value"))
     name = gate.metric + (f" on slice {gate.slice}" if gate.slice else "")
@@ -106,7 +152,7 @@ def _judge(report: Mapping[str, Any], gate: Gate) -> GateResult:
     judged = [_absolute(name, value, interval, gate)] if (gate.minimum, gate.maximum) != (None, None) else []
     difference: Mapping[str, Any] = {}
     if gate.maximum_loss is not None:
-        difference, outcome = _against(report, gate, gate.maximum_loss, name)
+        difference, outcome = _against(report, gate, gate.maximum_loss, name, comparisons if gate.slice else 1)
         judged.append(outcome)
     verdicts = [verdict for verdict, _ in judged]
     return GateResult(
@@ -157,13 +203,13 @@ def _absolute(name: str, value: float, interval: tuple[float, float] | None, gat
 
 
 def _against(
-    report: Mapping[str, Any], gate: Gate, allowed: float, name: str
+    report: Mapping[str, Any], gate: Gate, allowed: float, name: str, comparisons: int
 ) -> tuple[Mapping[str, Any], tuple[Verdict, str]]:
     comparison = report.get("comparison")
     if comparison is None or (gate.measured and not float(report["confidence"]) <= _CONFIDENCE):
         return {}, _incomparable(report, name)
     part = comparison if gate.slice is None else comparison["slices"].get(gate.slice, {})
-    found: Mapping[str, Any] = part.get("metrics", {}).get(gate.metric, {})
+    found: Mapping[str, Any] = _together(part.get("metrics", {}).get(gate.metric, {}), comparisons)
     difference, interval = _finite(found.get("difference")), _pair(found)
     if difference is None or interval is None:
         return found, ("failed", f"{name}: there is no paired difference from the champion to judge")
@@ -172,6 +218,7 @@ def _against(
     gain = turn * difference
     low, high = sorted(turn * end for end in interval)
     confidence = f"{100 * float(report['confidence']):g} % interval"
+    confidence += f" over {comparisons} comparisons of slices" if comparisons > 1 else ""
     told = (
         f"{name} is {abs(gain):.4g} {'better' if gain >= 0 else 'worse'} than the champion's "
         f"(difference, positive is better: {confidence} {_span(low, high)})"
@@ -192,6 +239,16 @@ def _incomparable(report: Mapping[str, Any], name: str) -> tuple[Verdict, str]:
         return "failed", f"{name}: the champion could not be evaluated: {champion.get('error', 'no reason')}"
     told = f"evaluation.confidence is {report['confidence']:g}; this environment judges at {_CONFIDENCE:g} at most"
     return "failed", f"{name}: {told}"
+
+
+def _together(found: Mapping[str, Any], comparisons: int) -> Mapping[str, Any]:
+    """Return a difference with the interval that holds for so many comparisons at once, where the report has one."""
+    known: Mapping[str, Any] = found.get("simultaneous") or {}
+    ready = sorted(int(many) for many in known if int(many) >= comparisons)
+    if comparisons <= 1 or not ready:
+        return found
+    low, high = known[str(ready[0])]
+    return {**found, "low": low, "high": high}
 
 
 def _span(low: float, high: float) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mlgitops.core.configuration import Gate
 from mlgitops.core.errors import InvalidInput, Problem
+from mlgitops.core.evaluation.costs import COSTS
 from mlgitops.core.manifest.read import Document, pointer_text, read_document
 from mlgitops.core.manifest.validate import Path, problem_at, schema_problems
 
@@ -85,9 +86,13 @@ class Source:
         """Refuse gates without a limit, with limits that exclude each other, or for a slice that is not there."""
         for index, gate in self.entries(*pointer):
             where = (*pointer, index)
-            limits = [gate[key] for key in ("minimum", "maximum", "maximumLoss") if key in gate]
+            limits = [gate[key] for key in ("minimum", "maximum", "maximumLoss", "maximumRatio") if key in gate]
             if not limits:
-                self.refuse(where, "the gate has no limit", "add minimum, maximum or maximumLoss")
+                self.refuse(where, "the gate has no limit", "add minimum, maximum, maximumLoss or maximumRatio")
+            if gate.get("metric") in COSTS:
+                self._check_cost(where, gate)
+            elif "maximumRatio" in gate:
+                self.refuse((*where, "maximumRatio"), "only a cost is compared by ratio", "write maximumLoss")
             if not all(math.isfinite(one) for one in limits):
                 self.refuse(where, "a limit is not a finite number", "write a number")
             if gate.get("minimum", -math.inf) > gate.get("maximum", math.inf):
@@ -96,6 +101,12 @@ class Source:
             if slices is not None and name is not None and name not in slices:
                 known = f"known: {', '.join(slices)}" if slices else "declare it in evaluation.slices"
                 self.refuse((*where, "slice"), f"there is no slice {name!r:.60}", known)
+
+    def _check_cost(self, where: Path, gate: Mapping[str, Any]) -> None:
+        """Refuse what makes no sense for a cost, which has neither an interval nor slices."""
+        for key, mend in (("maximumLoss", "write maximumRatio"), ("slice", "a cost is one of the whole model")):
+            if key in gate:
+                self.refuse((*where, key), f"{gate['metric']} is a cost, and {key} is not for costs", mend)
 
 
 def _at(value: Any, pointer: Path) -> Any:
@@ -145,6 +156,7 @@ def gates(values: Sequence[Mapping[str, Any]], *, by_environment: bool = False) 
             minimum=one.get("minimum"),
             maximum=one.get("maximum"),
             maximum_loss=one.get("maximumLoss"),
+            maximum_ratio=one.get("maximumRatio"),
             slice=one.get("slice"),
             measured=by_environment and not one.get("selfReported", False),
         )

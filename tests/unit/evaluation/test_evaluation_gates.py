@@ -142,3 +142,35 @@ def test_gate_with_500_examples(accuracy: float, at_most: float, at_least: float
         measured = {"confidence": 0.95, "selfReported": None, **measure(both[0], both[1], {}, Settings())}
         refused += not judge(measured, maximum_loss=0.01).passed
     assert at_least <= refused / 60 <= at_most
+
+
+def sliced(low: float, high: float, simultaneous: dict[str, list[float]]):
+    """Return a report in which slice `night` lost 5 points of accuracy."""
+    found = {"difference": -0.05, "low": low, "high": high, "method": "newcombe-paired", "better": "higher"}
+    found["simultaneous"] = simultaneous
+    whole = {"difference": -0.05, "low": low, "high": high, "method": "newcombe-paired", "better": "higher"}
+    night = {"examples": 90, "metrics": {"accuracy": found}}
+    given = against(-0.05, low, high)
+    given["candidate"]["slices"] = {"night": {"examples": 90, "metrics": {"accuracy": metric(0.9)}}}
+    given["comparison"] = {"metrics": {"accuracy": whole}, "slices": {"night": night}}
+    return given
+
+
+def test_gates_on_slices_are_judged_together() -> None:
+    """One gate on a slice takes its own interval, several the one that holds for all; the whole set keeps its own."""
+    given = sliced(-0.09, -0.01, {"2": [-0.1, 0.0], "3": [-0.11, 0.01]})
+    alone = Gate(metric="accuracy", slice="night", maximum_loss=0.02)
+    assert [one.verdict for one in judge_gates(given, [alone])] == ["failed"]
+    several = [alone, alone, alone, Gate(metric="accuracy", maximum_loss=0.02)]
+    results = judge_gates(given, several)
+    assert [one.verdict for one in results] == ["warned", "warned", "warned", "failed"]
+    assert "95 % interval over 3 comparisons of slices -0.11 to 0.01" in results[0].reason
+    assert results[0].difference_interval == (-0.11, 0.01)
+
+
+def test_a_model_cannot_loosen_its_environments_gates_with_gates_of_its_own() -> None:
+    """Gates on slices in the model's configuration do not widen the intervals of the environment's."""
+    given = sliced(-0.09, -0.01, {"2": [-0.1, 0.0], "100": [-0.5, 0.5]})
+    own = Gate(metric="accuracy", slice="night", maximum_loss=0.02)
+    theirs = Gate(metric="accuracy", slice="night", maximum_loss=0.02, measured=True)
+    assert judge_gates(given, [theirs, *[own] * 90])[0].verdict == "failed"
