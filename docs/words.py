@@ -64,8 +64,8 @@ CODES: Final[Sequence[tuple[int, str, str]]] = (
     (5, "A service, a file or git gave no answer.", "Run it again later; nothing is half-written."),
     (
         10,
-        "What was handed in was looked at, and it is not good: its tests failed.",
-        "Mend it, commit, push again; nothing was built.",
+        "What was handed in was looked at, and it is not good: its tests failed, or `doctor` found an error.",
+        "Mend it; a commit whose tests failed is not built, and is pushed again.",
     ),
     (11, "Reserved: a decision without an answer yet.", ""),
     (130, "Interrupted.", "Run it again."),

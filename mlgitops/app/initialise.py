@@ -6,8 +6,9 @@ from typing import Final
 
 from mlgitops.app.discovery import Discovery, discover
 from mlgitops.core.errors import InvalidInput, NotFound, Problem, Unavailable
-from mlgitops.core.loading import MODEL_FILE, load_environments, load_model
+from mlgitops.core.loading import ENVIRONMENTS_FILE, MODEL_FILE, load_environments, load_model
 from mlgitops.core.names import parse_name
+from mlgitops.core.owners import CODEOWNERS_FILE, FIRST_LINE, codeowners
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 # The build puts the template into the wheel; an editable install leaves it where it is.
@@ -29,9 +30,44 @@ def initialise_environment() -> Mapping[str, bytes]:
                 for path in sorted(folder.rglob("*"))
                 if path.is_file() and "__pycache__" not in path.parts
             }
-            load_environments(files["environments.yaml"], "environments.yaml")
-            return files
+            configuration = load_environments(files[ENVIRONMENTS_FILE], ENVIRONMENTS_FILE)
+            return {**files, CODEOWNERS_FILE: codeowners(configuration)}
     raise NotFound("template", "environments", [str(folder) for folder in _TEMPLATES])
+
+
+def initialise_owners(directory: Path, *, dry_run: bool = False) -> Mapping[str, bytes]:
+    """Write `.github/CODEOWNERS` of a checkout of an environment repository, from `owners` in environments.yaml.
+
+    Args:
+        directory: Top of the checkout.
+        dry_run: Write nothing.
+
+    Returns:
+        The file, by its path; nothing where it is current.
+
+    Raises:
+        NotFound: There is no environments.yaml.
+        InvalidInput: It is not valid; or somebody else's CODEOWNERS is there, or a link.
+        Unavailable: The file cannot be written.
+    """
+    source, target = directory / ENVIRONMENTS_FILE, directory / CODEOWNERS_FILE
+    if not source.is_file():
+        raise NotFound("file", str(source))
+    wanted = codeowners(load_environments(source.read_bytes(), ENVIRONMENTS_FILE))
+    linked = next((one for one in (target, target.parent) if one.is_symlink()), None)
+    written = target.read_bytes() if target.is_file() and linked is None else None
+    if linked is not None or (written is not None and not written.startswith(FIRST_LINE.encode())):
+        mend = "put its owners under `owners:` in environments.yaml, and remove it"
+        raise InvalidInput([Problem(message="was not written by mlgitops", path=CODEOWNERS_FILE, mend=mend)])
+    if written == wanted:
+        return {}
+    if not dry_run:
+        try:
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(wanted)
+        except OSError as error:
+            raise Unavailable(f"file {target}", error.strerror or str(error)) from error
+    return {CODEOWNERS_FILE: wanted}
 
 
 def initialise_model(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mlgitops.cli.words import one_line
+from mlgitops.core.findings import OUTCOMES, Finding
 
 WIDTH: Final = 80
 LABEL: Final = 9
@@ -176,6 +177,15 @@ def _labelled(name: str, words: str) -> str:
     """Return a name and what belongs to it, in a column of its own; a long word overflows rather than breaks."""
     lines = textwrap.wrap(one_line(words), WIDTH - LABEL, break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join(f"{label:<{LABEL}}{line}" for label, line in zip([name, *[""] * len(lines)], lines, strict=False))
+
+
+def findings(found: Sequence[Finding]) -> str:
+    """Return the words of `mlgitops doctor`: what is grave last, where people look first."""
+    lines = []
+    for one in sorted(found, key=lambda one: OUTCOMES.index(one.outcome), reverse=True):
+        lines.append(_labelled(one.outcome, f"{one.check}: {one.message}"))
+        lines += [_labelled("", f"mend: {one.mend}")] if one.mend else []
+    return "\n".join(lines)
 
 
 def models(values: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ VERBS = {
     "local": "Run the whole engine on this machine, for your own repository",
     "demo": "Run the whole loop on this machine, on handwritten digits",
     "lint": "Check configuration and manifests; name every problem and its mend",
+    "doctor": "Check this machine and the environment repository; name every mend",
     "train": "Make a release of a pushed commit: test, build, submit",
     "reconcile": "Move every release and rollout as far as it goes now",
     "promote": "Ask for a rollout of a release, by a commit",
@@ -26,7 +27,7 @@ VERBS = {
 """Every verb with the first line of its help; the modules are imported when they are run."""
 
 _SECTIONS = {
-    "Start": ("init", "local", "demo", "lint"),
+    "Start": ("init", "local", "demo", "lint", "doctor"),
     "Move": ("train", "reconcile", "promote", "rollback"),
     "Decide": ("hold", "resume", "approve", "reject", "abort"),
     "Look": ("status", "history", "trace", "logs", "models", "report"),

@@ -7,6 +7,7 @@ from typing import Final
 from mlgitops.adapters.atomic import write_atomically
 from mlgitops.adapters.repository.bare import init_bare
 from mlgitops.adapters.repository.git import open_repository
+from mlgitops.adapters.repository.protection import protect
 from mlgitops.app.initialise import initialise_environment
 from mlgitops.core.errors import InvalidInput, Unavailable
 from mlgitops.core.ledger import first_files
@@ -38,6 +39,7 @@ def prepare(home: Path, directory: Path) -> None:
     if not (home / _BRANCH).exists():
         write_atomically(home / _BRANCH, current.encode())
     _first_commits(home / ENVIRONMENT_REPOSITORY, home)
+    protect(home / ENVIRONMENT_REPOSITORY)
     _remote(Path(top), home / MODEL_REPOSITORY, branch(home))
 
 

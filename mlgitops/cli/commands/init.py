@@ -14,6 +14,7 @@ from mlgitops.cli.words import examples
         "mlgitops init",
         "mlgitops init --script train.py --data data/train.npz --evaluation data/evaluation.npz",
         "mlgitops init --notebook model.ipynb --dry-run",
+        "mlgitops init --codeowners ../environment",
     ),
 )
 @click.argument("directory", default=".")
@@ -22,6 +23,7 @@ from mlgitops.cli.words import examples
 @click.option("--notebook", metavar="PATH", help="Training notebook instead; converted at every build.")
 @click.option("--data", metavar="PATH", help="File or folder that is trained on.")
 @click.option("--evaluation", metavar="PATH", help="Evaluation set, an .npz file.")
+@click.option("--codeowners", is_flag=True, help="In an environment repository: write .github/CODEOWNERS instead.")
 @options.output
 @options.dry_run
 def command(
@@ -31,6 +33,7 @@ def command(
     notebook: str | None,
     data: str | None,
     evaluation: str | None,
+    codeowners: bool,
     output: str,
     verbose: bool,
     dry_run: bool,
@@ -39,19 +42,28 @@ def command(
 
     DIRECTORY is the folder, by default this one. Writes mlgitops.yaml and, where they are missing, a lock of
     requirements; never over a file that is there.
+
+    With --codeowners, DIRECTORY is a checkout of an environment repository: writes who must approve what, from `owners`
+    in its environments.yaml.
     """
     del verbose
-    from mlgitops.app.initialise import initialise_model
+    from mlgitops.app.initialise import initialise_model, initialise_owners
 
-    files = initialise_model(
-        Path(directory),
-        name=name,
-        script=script,
-        notebook=notebook,
-        data=data,
-        evaluation=evaluation,
-        dry_run=dry_run,
-    )
+    told = (name, script, notebook, data, evaluation)
+    if codeowners and any(one is not None for one in told):
+        raise click.UsageError("--codeowners is about an environment repository; the other options are about a model")
+    if codeowners:
+        files = initialise_owners(Path(directory), dry_run=dry_run)
+    else:
+        files = initialise_model(
+            Path(directory),
+            name=name,
+            script=script,
+            notebook=notebook,
+            data=data,
+            evaluation=evaluation,
+            dry_run=dry_run,
+        )
     verb = "would write" if dry_run else "wrote"
-    words = "\n".join(f"{verb} {path}" for path in files)
+    words = "\n".join(f"{verb} {path}" for path in files) or "it is current already"
     options.show({"files": sorted(files), "dryRun": dry_run}, words, output)
