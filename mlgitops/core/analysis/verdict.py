@@ -9,6 +9,7 @@ from typing import Any, Final
 from mlgitops.core.analysis import evidence, words
 from mlgitops.core.analysis.counts import Arm, ArmCounts, Sample, check_samples
 from mlgitops.core.analysis.intervals import DEFAULT_DISPERSION, Estimate, estimate
+from mlgitops.core.analysis.labelling import one_sided
 from mlgitops.core.analysis.measures import Reading, read
 from mlgitops.core.analysis.outcome import GRAVEST_FIRST, Outcome, Reason, worst
 from mlgitops.core.analysis.planning import SMALLEST_RATE, planned_samples
@@ -332,8 +333,9 @@ def _judge_metric(
     strata = list(reading.strata.values())
     canary, baseline = (sum(side, ArmCounts()) for side in zip(*strata, strict=True)) if strata else of_step
     needs = _needs(reading, rule, context)
-    missing = reading.missing or _silent_arm(samples, context.cohort)
-    reason = _reason(reading, of_step[0].total, needs, missing, context)
+    distorted = one_sided(samples) if rule.kind == "labels" else ""
+    missing = distorted or reading.missing or _silent_arm(samples, context.cohort)
+    reason = Reason.METRIC_UNAVAILABLE if distorted else _reason(reading, of_step[0].total, needs, missing, context)
     found = estimate(strata, dispersion=context.dispersion)
     highest = evidence.highest(reading.worse)
     within = evidence.last(reading.within)

@@ -54,12 +54,13 @@ class World:
         return self
 
     def late_labels(self, cohort: str, labelled: int, wrong: tuple[float, float]) -> "World":
-        """Let labels of an earlier step come in, for both arms."""
+        """Let labels of an earlier step come in: so many for the canary, the same share for the baseline."""
         self.minute += 1
+        share = labelled / self._made[cohort, Arm.CANARY][0]
         for arm, rate in zip((Arm.CANARY, Arm.BASELINE), wrong, strict=True):
             made = self._made[cohort, arm]
-            made[2] += labelled
-            made[3] += labelled * rate
+            made[2] += made[0] * share
+            made[3] += made[0] * share * rate
             self._sample(cohort, arm)
         return self
 
