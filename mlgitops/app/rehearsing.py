@@ -8,7 +8,7 @@ from mlgitops.app.context import Context, World
 from mlgitops.core.errors import Conflict
 from mlgitops.core.names import Digest
 from mlgitops.ports.clock import Clock
-from mlgitops.ports.cluster import Applied, Cluster, JobObservation
+from mlgitops.ports.cluster import Applied, Cluster, JobObservation, LogPart
 from mlgitops.ports.evaluator import EvaluationOutcome, EvaluationRequest
 from mlgitops.ports.observer import Observer
 from mlgitops.ports.repository import Change, Commit, Person, Repository, Snapshot
@@ -128,6 +128,9 @@ class _Watched:
 
     def logs(self, environment: str, name: str) -> Mapping[str, bytes]:
         return self._cluster.logs(environment, name)
+
+    def log_parts(self, environment: str, name: str, after: Mapping[str, int]) -> Mapping[str, Sequence[LogPart]]:
+        return self._cluster.log_parts(environment, name, after)
 
     def applied(self, environment: str) -> Applied:
         return self._cluster.applied(environment)

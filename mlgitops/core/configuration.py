@@ -282,7 +282,11 @@ class EnvironmentsConfiguration:
     claim: str = "mlgitops-store"
     """Volume claim that data and models live in."""
     keep_releases: int = 10
-    """Artifacts that `gc` keeps per model, beside champions and last-good ones."""
+    """Releases that `gc` lets keep everything per model, beside champions and last-good ones."""
+    keep: Mapping[str, int] = field(default_factory=dict)
+    """Newest releases per model that keep a kind of thing (`data`, `logs`, …); `keep_releases` for the others."""
+    unused_seconds: float = 86_400.0
+    """How long nobody may have used what a push in progress could use, before `gc` deletes it."""
     owners: Owners | None = None
     """Who must approve changes; None where nobody in particular must."""
 

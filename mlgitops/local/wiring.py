@@ -1,6 +1,7 @@
 """The one place that picks implementations."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from mlgitops.app.confining import confined
 from mlgitops.app.context import Context, World
 from mlgitops.app.redacting import Redacting
 from mlgitops.core.errors import NotFound
+from mlgitops.ports.keeper import Keeper
 from mlgitops.ports.observer import Observer, Silent
 from mlgitops.ports.repository import Person
 
@@ -79,4 +81,25 @@ def world(home: Path | None, basis: Context) -> World:
         metrics=EmbeddedMetrics(home / METRICS),
         store=store,
         evaluator=EmbeddedEvaluator(home / EVALUATIONS, store.path),
+    )
+
+
+def keepers(home: Path | None) -> Sequence[Keeper]:
+    """Return what the embedded engine of `home` keeps beside its store.
+
+    Raises:
+        NotFound: There is no engine here.
+    """
+    if home is None:
+        raise NotFound("engine", "local")
+    from mlgitops.adapters.builder.keeping import ImageKeeper
+    from mlgitops.adapters.cluster.keeping import JobKeeper
+    from mlgitops.adapters.evaluator.keeping import EvaluationKeeper
+    from mlgitops.adapters.metrics.keeping import SampleKeeper
+
+    return (
+        ImageKeeper(home / REGISTRY, home / IMAGES),
+        JobKeeper(home / CLUSTER),
+        EvaluationKeeper(home / EVALUATIONS),
+        SampleKeeper(home / METRICS),
     )

@@ -1,7 +1,7 @@
 """What runs jobs and applies the environment repository."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -48,6 +48,20 @@ class Applied:
     """Why the newest commit is not applied; empty when it is, or is about to be."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogPart:
+    """A piece of what a pod wrote."""
+
+    position: int
+    """Bytes that the pod wrote before it; a gap between two parts was left out."""
+    data: bytes
+
+
+def left_out(size_bytes: int) -> bytes:
+    """Return the note that stands for output that was not kept; empty for none."""
+    return b"\n[mlgitops: %d bytes left out]\n" % size_bytes if size_bytes > 0 else b""
+
+
 class Cluster(Protocol):
     """The engine: Kubernetes, or the embedded one."""
 
@@ -56,6 +70,15 @@ class Cluster(Protocol):
 
     def logs(self, environment: str, name: str) -> Mapping[str, bytes]:
         """Return the logs kept of each pod of a job, by pod name; they outlive the pods."""
+
+    def log_parts(self, environment: str, name: str, after: Mapping[str, int]) -> Mapping[str, Sequence[LogPart]]:
+        """Return what the pods of a job wrote since a position of each, by pod name; nothing for what is not known.
+
+        Args:
+            environment: Of the job.
+            name: The job.
+            after: Bytes that were read already, by pod; 0 for pods that are not named.
+        """
 
     def applied(self, environment: str) -> Applied:
         """Say which commit of `main` is applied for an environment (`training` included)."""

@@ -1,5 +1,6 @@
 """Where data and model artifacts are kept, each under a URI whose bytes never change."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -27,5 +28,15 @@ class Store(Protocol):
     def paths(self, folder: str) -> tuple[str, ...]:
         """Return the URIs directly below a folder."""
 
-    def delete(self, uri: str) -> int:
-        """Delete what is under `uri`; returns bytes freed, 0 when there was nothing."""
+    def size_bytes(self, uri: str) -> int:
+        """Return the size of all files under `uri`; 0 when there is nothing."""
+
+    def delete(self, uri: str, *, unless_used_since: datetime | None = None) -> int:
+        """Delete what is under `uri`; returns bytes freed, 0 when there was nothing.
+
+        What was put, or found there by a `put`, since `unless_used_since` stays, however close that `put` is: somebody
+        may be about to refer to it.
+        """
+
+    def sweep(self, *, unless_used_since: datetime) -> None:
+        """Delete what interrupted puts and deletions left."""

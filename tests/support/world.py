@@ -17,7 +17,7 @@ from mlgitops.core.manifest import owned
 from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.names import Digest
 from mlgitops.core.release import Release, Submission
-from mlgitops.ports.cluster import Applied, JobObservation, JobPhase
+from mlgitops.ports.cluster import Applied, JobObservation, JobPhase, LogPart
 from mlgitops.ports.evaluator import EvaluationOutcome, EvaluationRequest
 from mlgitops.ports.metrics import Sample
 from mlgitops.ports.observer import Silent
@@ -164,6 +164,12 @@ class Engine:
     def logs(self, environment: str, name: str) -> Mapping[str, bytes]:
         return {f"{name}-chief-0": b"trained\n"}
 
+    def log_parts(self, environment: str, name: str, after: Mapping[str, int]) -> Mapping[str, Sequence[LogPart]]:
+        return {
+            pod: [LogPart(position=after.get(pod, 0), data=log[after.get(pod, 0) :])]
+            for pod, log in self.logs(environment, name).items()
+        }
+
     def applied(self, environment: str) -> Applied:
         return Applied(revision=self.repository.snapshot(MAIN).revision)
 
@@ -247,12 +253,19 @@ class Engine:
         return Digest.of(uri.encode())
 
     def paths(self, folder: str) -> tuple[str, ...]:
-        every = (self.uri(f"{folder}/{release}") for release in self.trained)
+        trained = self.trained if folder.startswith("models/") else ()
+        every = (self.uri(f"{folder}/{release}") for release in trained)
         return tuple(sorted({*every} - {*self.deleted}))
 
-    def delete(self, uri: str) -> int:
+    def size_bytes(self, uri: str) -> int:
+        return 1
+
+    def delete(self, uri: str, *, unless_used_since: datetime | None = None) -> int:
         self.deleted.append(uri)
         return 1
+
+    def sweep(self, *, unless_used_since: datetime) -> None:
+        pass
 
     # evaluator
     def evaluate(self, request: EvaluationRequest) -> EvaluationOutcome | None:

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from mlgitops.adapters.files import file_digest
 from mlgitops.core.configuration import canonical
-from mlgitops.core.errors import DigestMismatch, InvalidInput, NotFound, Unavailable
+from mlgitops.core.errors import DigestMismatch, InvalidInput, MlgitopsError, NotFound, Unavailable
 from mlgitops.core.names import Digest
 
 INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
@@ -126,6 +127,48 @@ class Layout:
             raise DigestMismatch(f"blob {digest.short}", f"{digest} of {size_bytes} bytes", f"{found}")
         return path
 
+    def manifests(self) -> tuple[Digest, ...]:
+        """Return the manifests of the index, each once; empty for a layout that holds nothing."""
+        with self._storing():
+            return tuple(dict.fromkeys(Digest(str(entry["digest"])) for entry in self._index()))
+
+    def parts(self, manifest: Digest) -> dict[str, int]:
+        """Return the blobs of an image, its manifest included: size in bytes by digest; without those that are gone."""
+        digests = [manifest]
+        with suppress(MlgitopsError):
+            document = self.document(manifest)
+            digests += [Digest(str(one["digest"])) for one in (document["config"], *document["layers"])]
+        files = {str(one): self._blobs / one.hex for one in digests}
+        return {name: file.lstat().st_size for name, file in files.items() if file.exists()}
+
+    def remove(self, manifest: Digest, *, unless_used_since: datetime) -> int:
+        """Take an image out of the index, and delete the blobs that no other image has; returns bytes freed.
+
+        An image or a blob that a build wrote or found since `unless_used_since` stays.
+
+        Raises:
+            Unavailable: The disk cannot be written, or another process has held the index for a minute.
+        """
+        moment = unless_used_since.timestamp()
+        with self._storing(), FileLock(self._folder / ".lock", timeout=LOCK_SECONDS):
+            blob = self._blobs / manifest.hex
+            if blob.exists() and blob.lstat().st_mtime >= moment:
+                return 0
+            entries = [entry for entry in self._index() if entry["digest"] != str(manifest)]
+            index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": entries}
+            _replace(self._folder / "index.json", json.dumps(index, indent=2).encode() + b"\n")
+            return self._sweep(moment)
+
+    def sweep(self, *, unless_used_since: datetime) -> int:
+        """Delete the blobs that no image has: an interrupted build or deletion left them; returns bytes freed."""
+        with self._storing(), FileLock(self._folder / ".lock", timeout=LOCK_SECONDS):
+            return self._sweep(unless_used_since.timestamp())
+
+    def _sweep(self, moment: float) -> int:
+        needed = {name for entry in self._index() for name in self.parts(Digest(str(entry["digest"])))}
+        loose = [file for file in self._blobs.iterdir() if f"sha256:{file.name}" not in needed]
+        return sum(_delete(file, moment) for file in [*loose, *self._folder.glob(".new-*")])
+
     def _existing(self, digest: Digest) -> Path:
         path = self._blobs / digest.hex
         if path.is_symlink() or not path.is_file():
@@ -134,7 +177,12 @@ class Layout:
 
     def _holds(self, digest: Digest) -> bool:
         path = self._blobs / digest.hex
-        return path.is_file() and not path.is_symlink() and file_digest(path) == digest
+        if not path.is_file() or path.is_symlink():
+            return False
+        with suppress(FileNotFoundError):  # `remove` took it: it is written anew
+            os.utime(path)  # used now, so `remove` leaves it
+            return file_digest(path) == digest
+        return False
 
     def _index(self) -> list[dict[str, Any]]:
         try:
@@ -158,6 +206,23 @@ class Layout:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "no space left" if full else (error.strerror or type(error).__name__)
             raise Unavailable(f"registry {self._folder}", reason) from error
+
+
+def _delete(file: Path, moment: float) -> int:
+    """Delete a blob unless it was used since; returns bytes freed."""
+    gone = file.with_name(f".gone-{file.name.removeprefix('.gone-')}")
+    try:
+        if file.lstat().st_mtime >= moment:
+            return 0
+        file.rename(gone)
+        if gone.lstat().st_mtime >= moment:  # a build found it in between
+            gone.rename(file)
+            return 0
+        size = gone.lstat().st_size
+        gone.unlink()
+    except FileNotFoundError:
+        return 0
+    return size
 
 
 def _tag(entry: Mapping[str, Any]) -> str | None:

@@ -1,16 +1,16 @@
 """The embedded cluster as everybody else sees it: answers from the files that its engine writes."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mlgitops.adapters.cluster.logs import read_log
+from mlgitops.adapters.cluster.logs import log_parts, read_log
 from mlgitops.adapters.cluster.records import newest
 from mlgitops.adapters.cluster.state import folders, held, instant, read_json
 from mlgitops.core.errors import InvalidInput, Unavailable
 from mlgitops.core.names import parse_name
-from mlgitops.ports.cluster import Applied, JobObservation, JobPhase
+from mlgitops.ports.cluster import Applied, JobObservation, JobPhase, LogPart
 
 SERVICE: Final = "embedded cluster"
 ENGINE_LOCK: Final = "engine.lock"
@@ -56,6 +56,12 @@ class EmbeddedCluster:
         """Return the logs kept of each pod of a job, by pod name; they outlive the pods."""
         folder = self._folder(environment, name)
         return {} if folder is None else {path.name: read_log(path) for path in folders(folder / "logs")}
+
+    def log_parts(self, environment: str, name: str, after: Mapping[str, int]) -> Mapping[str, Sequence[LogPart]]:
+        """Return what the pods of a job wrote since a position of each, by pod name."""
+        folder = self._folder(environment, name)
+        found = {} if folder is None else {path.name: path for path in folders(folder / "logs")}
+        return {pod: tuple(log_parts(path, after.get(pod, 0))) for pod, path in found.items()}
 
     def applied(self, environment: str) -> Applied:
         """Say which commit of `main` is applied for an environment."""

@@ -55,13 +55,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 class Log:
-    """What a pod wrote, bounded: its beginning in `head`, its end in `tail.1` and `tail`, and what was left out."""
+    """What a pod wrote, bounded: its beginning in `head`, its end in the two newest files `tail.<position>`.
+
+    A tail's name says how many bytes of output come before it, so a reader that meets a change sees a gap at worst.
+    """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.head_bytes, self.tail_bytes = folder, limit_bytes // 4, limit_bytes * 3 // 8
         self.head = self._open("head")
-        self.tail = self._open("tail")
+        self.tail: int | None = None
         self._stream = Stream(Redactor())
 
     def _open(self, name: str) -> int:
@@ -85,15 +88,22 @@ class Log:
                 self._write_tail(data[start : start + self.tail_bytes])
 
     def _write_tail(self, data: bytes) -> None:
-        if os.fstat(self.tail).st_size + len(data) > self.tail_bytes:
-            older, cut = self.folder / "tail.1", self.folder / "cut"
-            if older.exists():
-                before = int(cut.read_text() or 0) if cut.exists() else 0
-                cut.write_text(str(before + older.stat().st_size))
+        tails = log_tails(self.folder)
+        if self.tail is None:  # the first, or after a restart of the container the one that was begun
+            self.tail = self._open(f"tail.{tails[-1] if tails else self.head_bytes}")
+        size = os.fstat(self.tail).st_size
+        if size + len(data) > self.tail_bytes:
+            position = (tails[-1] if tails else self.head_bytes) + size
             os.close(self.tail)
-            (self.folder / "tail").replace(older)
-            self.tail = self._open("tail")
+            self.tail = self._open(f"tail.{position}")
+            for older in tails[:-1]:
+                (self.folder / f"tail.{older}").unlink(missing_ok=True)
         os.write(self.tail, data)
+
+
+def log_tails(folder: Path) -> list[int]:
+    """Return the positions of a log's tails, in bytes of output, rising."""
+    return sorted(int(one.name.partition(".")[2]) for one in folder.glob("tail.*") if one.suffix[1:].isdigit())
 
 
 def start_time(pid: int) -> int | None:

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -73,7 +74,7 @@ class FolderStore:
         with self._storage_errors():
             # Most pushes change code only: reading first spares writing what is there already.
             digest = _digest(source, single=single)
-            if (parent / digest.hex).exists():
+            if _touched(parent / digest.hex):
                 self._verify(parent / digest.hex, digest)
             else:
                 with self._incoming() as incoming:
@@ -113,26 +114,51 @@ class FolderStore:
             return ()
         return tuple(self.uri("/".join((*parts, name))) for name in names if _acceptable(name))
 
-    def delete(self, uri: str) -> int:
+    def size_bytes(self, uri: str) -> int:
+        """Return the size of all files under `uri`; 0 when there is nothing."""
+        with self._storage_errors():
+            return _size(self._local(self._parse(uri)))
+
+    def delete(self, uri: str, *, unless_used_since: datetime | None = None) -> int:
         """Delete what is under `uri`, at once for everybody else; returns bytes freed, 0 when there was nothing.
 
-        A link is deleted itself, never what it leads to.
+        A link is deleted itself, never what it leads to. What was put, or found by a `put`, since `unless_used_since`
+        stays.
         """
         parts = self._parse(uri)
         local = self._local(parts)
         with self._storage_errors():
-            if not os.path.lexists(local):
+            if not os.path.lexists(local) or _used_since(local, unless_used_since):
                 return 0
             if not local.parent.resolve().is_relative_to(self._root.resolve()):
                 raise InvalidInput(f"{uri} leads out of the store")
             leaving = self._scratch(_LEAVING)
             with suppress(FileNotFoundError):  # somebody else deletes it too
                 local.rename(leaving)
+            if _used_since(leaving, unless_used_since):  # somebody found it in between
+                self._put_back(leaving, local)
+                return 0
             freed = _remove(leaving)
             if _HEX.fullmatch(local.parent.name):
                 with suppress(OSError):  # holds more than this file
                     local.parent.rmdir()
         return freed
+
+    def sweep(self, *, unless_used_since: datetime) -> None:
+        """Delete what interrupted puts and deletions left."""
+        with self._storage_errors():
+            for kind in (_INCOMING, _LEAVING):
+                _sweep(self._root / kind, unless_used_since.timestamp())
+
+    @staticmethod
+    def _put_back(leaving: Path, local: Path) -> None:
+        """Undo a deletion, unless the same bytes were put again meanwhile."""
+        try:
+            leaving.rename(local)
+        except OSError:
+            if not local.exists():
+                raise
+            _remove(leaving)
 
     def _parse(self, uri: str) -> tuple[str, ...]:
         claim, slash, path = uri.removeprefix(SCHEME).partition("/")
@@ -153,7 +179,7 @@ class FolderStore:
         """Lend a fresh folder inside the store's own file system; what is left of it goes away."""
         folder = self._scratch(_INCOMING)
         for kind in (_INCOMING, _LEAVING):
-            _sweep(self._root / kind)
+            _sweep(self._root / kind, time.time() - _ABANDONED_SECONDS)
         folder.mkdir()
         try:
             yield folder
@@ -270,22 +296,43 @@ def _flush(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _remove(path: Path) -> int:
-    """Remove a file, link or tree that only this process knows; returns the bytes of its files."""
+def _touched(path: Path) -> bool:
+    """Say whether something is there, and mark it as used now: who deletes what nobody uses looks at that."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _used_since(path: Path, moment: datetime | None) -> bool:
+    try:
+        return moment is not None and path.lstat().st_mtime >= moment.timestamp()
+    except FileNotFoundError:
+        return False
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder."""
     if not os.path.lexists(path):
         return 0
     if path.is_symlink() or not path.is_dir():
-        size = path.lstat().st_size
-        path.unlink()
-        return size
-    size = sum((Path(folder) / name).lstat().st_size for folder, _, names in os.walk(path) for name in names)
-    shutil.rmtree(path)
+        return path.lstat().st_size
+    return sum((Path(folder) / name).lstat().st_size for folder, _, names in os.walk(path) for name in names)
+
+
+def _remove(path: Path) -> int:
+    """Remove a file, link or tree that only this process knows; returns the bytes of its files."""
+    size = _size(path)
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path)
     return size
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what killed processes left long ago."""
-    oldest = time.time() - _ABANDONED_SECONDS
+def _sweep(folder: Path, oldest: float) -> None:
+    """Remove what killed processes left before a time, in seconds since 1970."""
     with suppress(FileNotFoundError):
         for entry in os.scandir(folder):
             with suppress(FileNotFoundError):

@@ -1,6 +1,8 @@
 """`mlgitops report`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +16,7 @@ from mlgitops.core.errors import InvalidInput
     epilog=examples(
         "mlgitops report",
         "mlgitops report --model digits --environment staging --file report.html",
+        "mlgitops report --dry-run",
     ),
 )
 @click.option("--file", "-f", "target", metavar="PATH", help="File to write; default: MODEL-ENVIRONMENT.html here.")
@@ -21,6 +24,7 @@ from mlgitops.core.errors import InvalidInput
 @options.one_environment
 @options.places
 @options.output
+@options.dry_run
 def command(
     target: str | None,
     model: str | None,
@@ -29,6 +33,7 @@ def command(
     environment_repository: str | None,
     output: str,
     verbose: bool,
+    dry_run: bool,
 ) -> None:
     """Write the HTML report of a model.
 
@@ -43,8 +48,26 @@ def command(
     settings, context = options.open_context(home, environment_repository)
     values = collect(context, options.chosen(context, model), environment)
     path = settings.directory / (target or f"{values['model']}-{values['environment']}.html")
-    _write(path, render(redacted_values(values)))
-    options.show({"file": str(path)}, str(path), output)
+    page = render(redacted_values(values))
+    told = {"file": str(path), "dryRun": dry_run, "replaces": path.exists(), "revisions": values["revisions"]}
+    if dry_run:
+        options.show(told, _foretold(path, values), output)
+        return
+    _write(path, page)
+    options.show(told, str(path), output)
+
+
+def _foretold(path: Path, values: Mapping[str, Any]) -> str:
+    """Say what would be written, and from what."""
+    revisions = {name: one[:12] for name, one in values["revisions"].items() if one}
+    verb = "replace" if path.exists() else "write"
+    made = ", ".join(f"{name} {revision}" for name, revision in revisions.items())
+    releases, rollouts = len(values["releases"]), len(values["rollouts"])
+    return (
+        f"dry run, nothing was written; it would {verb} {path}\n"
+        f"  {releases} releases and {rollouts} rollouts of {values['model']} in {values['environment']}\n"
+        f"  from {made}"
+    )
 
 
 def _write(path: Path, page: str) -> None:

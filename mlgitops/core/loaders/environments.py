@@ -112,12 +112,14 @@ def _check_plan(source: Source, pointer: Path) -> None:
 
 def _build(value: Mapping[str, Any]) -> EnvironmentsConfiguration:
     plans = {one["name"]: _plan(one) for one in value["plans"]}
-    training = value.get("training", {})
+    training, kept = value.get("training", {}), value.get("retention", {})
     return EnvironmentsConfiguration(
         environments=tuple(_environment(one, plans) for one in value["environments"]),
         training_namespace=training.get("namespace", "training"),
         claim=training.get("claim", "mlgitops-store"),
         keep_releases=int(value.get("keepReleases", 10)),
+        keep={kind: int(newest) for kind, newest in kept.items() if kind != "unusedSeconds"},
+        **({"unused_seconds": kept["unusedSeconds"]} if "unusedSeconds" in kept else {}),
         owners=_owners(value["owners"]) if "owners" in value else None,
     )
 

@@ -1,6 +1,7 @@
 """What every store promises: bytes under a digest that never change, and nothing that leads out of it."""
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,18 @@ def test_delete(store: Store, source: Path) -> None:
     assert store.delete(other) == 3
     assert store.paths("data") == ()
     assert store.put(source, "data")[0] == uri
+
+
+def test_what_is_used_stays(store: Store, tmp_path: Path) -> None:
+    """What was put, or found by a put, since a moment is not deleted; what was not is, and its size is known before."""
+    file = tmp_path / "a"
+    file.write_bytes(b"abc")
+    uri, _ = store.put(file, "data")
+    folder = uri.rpartition("/")[0]
+    assert store.size_bytes(folder) == 3
+    now = datetime.now(UTC)
+    assert store.delete(folder, unless_used_since=now - timedelta(minutes=1)) == 0
+    assert store.path(uri).read_bytes() == b"abc"
+    assert store.delete(folder, unless_used_since=now + timedelta(minutes=1)) == 3
+    assert store.size_bytes(folder) == 0
+    assert store.paths("data") == ()
