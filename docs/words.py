@@ -75,8 +75,10 @@ ENDPOINTS: Final[Mapping[str, str]] = {
     "* /{environment}/{model}/{rest}": "Predictions and everything else below `v1/` and `v2/`, sent to one side of the "
     "split. Answers carry `X-Request-Id`, `X-Mlgitops-Release` and `X-Mlgitops-Cohort`.",
     "POST /{environment}/{model}/labels": 'True labels of served requests: `{"labels": [{"id": …, "label": …}]}`, '
-    "with the bearer token of the engine's file `serving/label-token`. The first label of a request counts.",
-    "GET /{environment}/{model}/requests/{id}": "Which release answered a request, as what; the same token.",
+    "with the bearer token of the engine's file `serving/label-token`. The first label of a request counts. A flood is "
+    "answered with 429.",
+    "GET /{environment}/{model}/requests/{id}": "Which release answered a request, as what; with the token of the "
+    "engine's file `serving/control-token`, so that nobody who only reports labels can aim them.",
     "GET /metrics": "Counts in Prometheus' format.",
     "GET /-/state": "The configuration in force; for the engine alone.",
     "POST /-/reload": "Puts a new configuration in force; for the engine alone.",

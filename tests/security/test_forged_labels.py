@@ -3,9 +3,13 @@
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from mlgitops.adapters.serving import router
+from mlgitops.adapters.serving.budget import Budget
+from mlgitops.adapters.serving.routing import Configuration
 from mlgitops.core.analysis.counts import Arm, Sample
 from mlgitops.core.analysis.labelling import one_sided
 from mlgitops.core.analysis.verdict import Outcome, Reason, judge
@@ -103,3 +107,31 @@ def test_a_step_tells_nothing_about_another_ones_labels() -> None:
     first = series(((1000, 900, 0), (9000, 8100, 0)), cohort="1-1")
     second = series(((5000, 50, 0), (5000, 51, 0)), cohort="1-2")
     assert one_sided([*first, *second]) == ""
+
+
+def test_the_budget_of_labels_is_steady() -> None:
+    """What is spent comes back at a steady rate, up to the burst and no further."""
+    clock = [0.0]
+    budget = Budget(10, 100, now=lambda: clock[0])
+    budget.spend(150)
+    assert not budget.has_some()
+    clock[0] = 5.5
+    assert budget.has_some()
+    clock[0] = 1e6
+    assert budget.has_some()
+    budget.spend(100)
+    assert not budget.has_some()
+
+
+@pytest.mark.parametrize("token", ["", " \n", "short"])
+def test_a_token_that_could_be_guessed_starts_nothing(tmp_path: Path, token: str) -> None:
+    """The router does not start with an empty or short token: an empty one would open everything."""
+    for name in ("label", "control"):
+        (tmp_path / name).write_text("x" * 40)
+    (tmp_path / "label").write_text(token)
+    (tmp_path / "config").write_bytes(Configuration(routes={}).to_bytes())
+    words = ["--config", "config", "--served-dir", "served", "--ready-file", "ready"]
+    words += ["--label-token-file", "label", "--control-token-file", "control"]
+    paths = [word if word.startswith("--") else str(tmp_path / word) for word in words]
+    assert router.main(paths) == 1
+    assert "less than 16 characters" in (tmp_path / "ready").read_text()

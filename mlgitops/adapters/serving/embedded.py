@@ -62,7 +62,7 @@ class EmbeddedServing:
             Unavailable: The engine does not run.
         """
         path = f"/{quote(environment, safe='')}/{quote(model, safe='')}/requests/{quote(request_id, safe='')}"
-        answer = call(self._router_port(), "GET", path, service=SERVICE, token=self.label_token())
+        answer = call(self._router_port(), "GET", path, service=SERVICE, token=self._token(layout.CONTROL_TOKEN))
         if answer.status == 404:
             raise NotFound("remembered request", request_id)
         if answer.status != 200:

@@ -38,6 +38,7 @@ from yarl import URL
 
 from mlgitops.adapters.loopback import HOST
 from mlgitops.adapters.serving import process
+from mlgitops.adapters.serving.budget import Budget
 from mlgitops.adapters.serving.exposition import ServedCollector
 from mlgitops.adapters.serving.http import MAXIMUM_BODY_BYTES, json_answer, json_errors
 from mlgitops.adapters.serving.outcomes import Prediction, parse_label, predictions
@@ -51,6 +52,9 @@ TIMEOUT_SECONDS: Final = 35.0
 CONNECT_SECONDS: Final = 2.0
 LABELS_LIMIT: Final = 1_000
 """Labels in one call."""
+CALL_COST: Final = 20
+"""A call without labels costs as much time as some labels."""
+SHORTEST_TOKEN: Final = 16
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -71,6 +75,7 @@ class Router:
         self._label_token, self._control_token = label_token, control_token
         self._configuration = Configuration(routes={})
         self._session: aiohttp.ClientSession | None = None
+        self._budget = Budget()
         self._in_flight: Counter[int] = Counter()
         self._registry = CollectorRegistry()
         self._registry.register(ServedCollector(log))
@@ -175,7 +180,11 @@ class Router:
     async def _labels(self, request: web.Request) -> web.Response:
         _authorise(request, self._label_token)
         route = self._route(request)
-        labels = _parse_labels(await request.read())
+        if not self._budget.has_some():
+            raise web.HTTPTooManyRequests(text="too many labels at once", headers={"Retry-After": "1"})
+        body = await request.read()
+        labels = _parse_labels(body)
+        self._budget.spend(CALL_COST + len(labels))
         told: Counter[str] = Counter(dict.fromkeys(("accepted", "repeated", "late", "unknown", "invalid"), 0))
         refused: list[dict[str, str]] = []
         for request_id, label in labels:
@@ -186,7 +195,8 @@ class Router:
         return json_answer({**told, "refused": refused})
 
     async def _trace(self, request: web.Request) -> web.Response:
-        _authorise(request, self._label_token)
+        # Not with the labels' token: who reports labels must not learn which side answered, or labels could be aimed.
+        _authorise(request, self._control_token)
         route = self._route(request)
         request_id = request.match_info["id"]
         entry = self._log.find(route.environment, route.model, request_id)
@@ -267,6 +277,14 @@ def _authorise(request: web.Request, token: str) -> None:
         raise web.HTTPUnauthorized(text="a bearer token is needed")
 
 
+def _read_token(file: Path) -> str:
+    """Return a token; `ValueError` for one that could be guessed: an empty one would open everything."""
+    token = file.read_text().strip()
+    if len(token) < SHORTEST_TOKEN:
+        raise ValueError(f"the token in {file.name} has less than {SHORTEST_TOKEN} characters")
+    return token
+
+
 def _parse_labels(body: bytes) -> list[tuple[str, list[Prediction]]]:
     """Read `{"labels": [{"id": …, "label": …}, …]}`; one bad entry refuses the call before anything is taken."""
     try:
@@ -302,8 +320,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         router = Router(
             options.config,
             log,
-            label_token=options.label_token_file.read_text().strip(),
-            control_token=options.control_token_file.read_text().strip(),
+            label_token=_read_token(options.label_token_file),
+            control_token=_read_token(options.control_token_file),
         )
         bound = process.listen(options.port)
     except (OSError, ValueError) as error:

@@ -122,6 +122,26 @@ def test_labels_need_the_token(served: Served, token: str) -> None:
     assert served.label((request_id, 0))["accepted"] == 1
 
 
+def test_who_reports_labels_does_not_learn_the_arms(served: Served) -> None:
+    """The labels' token opens no request: labels could be aimed at one side by whoever knew which one answered."""
+    served.send("aimed")
+    token = served.engine.serving.label_token()
+    assert served.engine.ask("GET", "/labels/digits/requests/aimed", token=token).status == 401
+    assert served.engine.serving.trace("labels", "digits", "aimed")["arm"] in {"canary", "baseline"}
+
+
+def test_a_flood_of_labels_is_turned_away(served: Served) -> None:
+    """Many thousand labels at once get 429 after a while, predictions are answered meanwhile, and labels soon again."""
+    entries = ",".join('{"id": "guess", "label": 0}' for _ in range(1000))
+    body = f'{{"labels": [{entries}]}}'.encode()
+    token = served.engine.serving.label_token()
+    statuses = [served.engine.ask("POST", "/labels/digits/labels", body, token=token).status for _ in range(80)]
+    assert set(statuses) == {200, 429}
+    assert served.send("meanwhile")
+    few = b'{"labels": [{"id": "guess", "label": 0}]}'
+    served.engine.until(lambda: served.engine.ask("POST", "/labels/digits/labels", few, token=token).status == 200)
+
+
 @pytest.mark.parametrize(
     "body",
     [b"{", b"[]", b'{"labels": 5}', b'{"labels": [{"id": "one"}]}', b'{"labels": [{"id": "one", "label": NaN}]}'],
