@@ -346,13 +346,36 @@ class Demo:
                     process.wait()
         self._children.clear()
 
+    def check(self) -> bool:
+        """Say whether an earlier run is in the folder; `InvalidInput` where something else is."""
+        there = self._folder.exists() and any(self._folder.iterdir())
+        if there and not (self._folder / MARKER).exists():
+            raise InvalidInput(f"{self._folder} is not empty and was not made by the demo; name another --directory")
+        return there
+
+    def foretell(self) -> Sequence[str]:
+        """Return what `run` would do, in words; nothing is touched.
+
+        Raises:
+            InvalidInput: The folder holds something that the demo did not make.
+        """
+        removed = [f"end what still runs of the earlier run in {self._folder}, and remove the folder"]
+        return (
+            *(removed if self.check() else ()),
+            f"make a model repository in {self._model}, and start an engine for it",
+            f"make a clone of the environment repository in {self._environment}",
+            *(f"push {number}: {one.message.splitlines()[0]}" for number, one in sorted(models.PUSHES.items())),
+            f"send {RATE} requests a second to production, from the first release on",
+            "trace an answer; roll back, resume, promote by force, and revert on main",
+            f"write {self._folder / 'report.html'}, and end everything it started",
+        )
+
     def _clean(self) -> None:
         """Take away what an earlier run left, also one that was killed."""
         if not self._folder.exists():
             self._folder.mkdir(parents=True)
             return
-        if not (self._folder / MARKER).exists() and any(self._folder.iterdir()):
-            raise InvalidInput(f"{self._folder} is not empty and was not made by the demo; name another --directory")
+        self.check()
         leftovers.end_processes(self._folder, f"{MODEL_FOLDER}/{HOME_FOLDER}")
         try:
             leftovers.remove(self._folder)
