@@ -25,6 +25,7 @@ CASES = {
     "models-show": ("busy", ["models", "show", FIVE], 0, "trace"),
     "models-card": ("busy", ["models", "card", TWO], 0, "modelsCard"),
     "logs": ("busy", ["logs", ONE], 0, "logs"),
+    "logs-follow-to-the-end": ("busy", ["logs", ONE, "--follow"], 0, "logs"),
     "logs-none": ("busy", ["logs", FIVE], 1, "error"),
     "promote": ("calm", ["promote", ONE, "--force", "--reason", "we want it back"], 0, "promote"),
     "promote-live": ("calm", ["promote", TWO], 0, "promote"),
