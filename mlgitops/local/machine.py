@@ -11,6 +11,7 @@ from typing import Final
 from packaging.requirements import Requirement
 
 from mlgitops.adapters.cluster.embedded import EmbeddedCluster
+from mlgitops.adapters.isolation import can_leave_network
 from mlgitops.adapters.repository.location import parse_location
 from mlgitops.core.errors import MlgitopsError
 from mlgitops.core.findings import Finding
@@ -67,6 +68,12 @@ def _engine(home: Path) -> Iterator[Finding]:
     if find_spec("tensorflow") is None:
         mend = "install tensorflow or tensorflow-cpu beside mlgitops"
         yield Finding(check="tensorflow", outcome="warning", message="nothing can be evaluated or served", mend=mend)
+    if can_leave_network():
+        yield Finding(check="isolation", outcome="ok", message="evaluations run without a network")
+    else:
+        message = "this machine gives no process a network of its own: what is evaluated can reach the network"
+        mend = "allow user namespaces to this account, or run the engine in a container without a network"
+        yield Finding(check="isolation", outcome="warning", message=message, mend=mend)
     if (home / CLUSTER).is_dir() and EmbeddedCluster(home / CLUSTER).running:
         yield Finding(check="engine", outcome="ok", message=f"the engine of {home} runs")
     else:

@@ -1,16 +1,18 @@
 """A model's folder as evaluation sees it: layout, bytes, operations."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mlgitops.adapters.evaluator.operations import MODEL_FILE, Scan, scan
-from mlgitops.adapters.files import directory_files
+from mlgitops.adapters.files import directory_files, open_regular
+from mlgitops.adapters.operations import MODEL_FILE, Scan, scan
 from mlgitops.core.errors import DigestMismatch, InvalidInput, MlgitopsError, NotFound
 from mlgitops.core.names import Digest
 
 SHOWN: Final = 10
+_CODE_ENDINGS: Final = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle", ".h5", ".hdf5", ".keras", ".pt", ".pth")
 
 
 class Refused(MlgitopsError):
@@ -67,6 +69,7 @@ def inspect(model: Mapping[str, Any]) -> Inspected:
         files = directory_files(path)
         digest = Digest.of_files(files)
         _check_digest(uri, model["digest"], digest)
+        _check_pickles(path, files)
         operations = scan(path / str(version))
     except (InvalidInput, NotFound, DigestMismatch) as error:
         raise Refused(str(error)) from error
@@ -76,6 +79,23 @@ def inspect(model: Mapping[str, Any]) -> Inspected:
     return Inspected(
         uri=uri, path=path, version=version, digest=digest, files=len(files), size_bytes=size, operations=operations
     )
+
+
+def _check_pickles(path: Path, files: Iterable[str]) -> None:
+    """Refuse what runs code where it is read: nothing here reads it, and another server of the same folder might."""
+    found = [name for name in sorted(files) if name.lower().endswith(_CODE_ENDINGS) or _is_pickle(path / name)]
+    if found:
+        named = ", ".join(found[:SHOWN])
+        raise InvalidInput(f"the model holds files that run code when they are read (pickle, Keras): {named}")
+
+
+def _is_pickle(file: Path) -> bool:
+    with open_regular(file.resolve()) as stream:
+        head = stream.read(3)
+        if len(head) < 3 or head[0] != 0x80 or not 2 <= head[1] <= 5:
+            return False
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) == b"."
 
 
 def _check_digest(uri: str, expected: str | None, found: Digest) -> None:

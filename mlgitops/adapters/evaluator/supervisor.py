@@ -5,8 +5,9 @@
 Detaches itself, prints its process id and lives on whatever becomes of its caller. In FOLDER it finds `request.json`
 and leaves `outcome.json`, whole or not at all. An evaluation that crashes is run once more; one that exceeds a limit is
 not. The limits hold for everything that descends from it: wall-clock time and memory are watched, processor time and
-file sizes are the kernel's resource limits. The environment is made anew: no variable of the caller gets in, the home
-directory is a temporary one. Files the same user can read are not out of reach; a container does that.
+file sizes are the kernel's resource limits. There is no network, where the machine allows that. The environment is made
+anew: no variable of the caller gets in, the home directory is a temporary one. Files the same user can read are not out
+of reach; a container does that.
 """
 
 import json
@@ -30,6 +31,7 @@ from mlgitops.adapters.evaluator.processes import (
     kill_descendants,
     memory_bytes,
 )
+from mlgitops.adapters.isolation import leave_network
 from mlgitops.adapters.redacting import redacted_values, redactor
 
 REQUEST_FILE: Final = "request.json"
@@ -108,7 +110,8 @@ def _attempt(folder: Path, asked: bytes, attempt: int) -> tuple[Mapping[str, Any
 
 
 def _limit(timeout_seconds: float, megabytes: int) -> None:
-    """Set the kernel's limits; runs between fork and exec."""
+    """Set the kernel's limits and leave the network, where the machine lets us; runs between fork and exec."""
+    leave_network()
     end_with_parent()
     processor_seconds = int(timeout_seconds * (os.cpu_count() or 1)) + 5
     data_bytes = 2 * megabytes * MEGABYTE + SPARE_DATA_BYTES

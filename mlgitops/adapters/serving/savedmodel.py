@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from mlgitops.adapters.operations import scan
 from mlgitops.adapters.serving.protocol import Array, Arrays, ModelError, TensorSpec
 from mlgitops.adapters.tensorflow import import_tensorflow
 from mlgitops.core.errors import InvalidInput
@@ -110,6 +111,15 @@ def _is_integer(name: str) -> bool:
 
 
 def load(artifact: Path, version: int | None) -> tuple[SavedModelPredictor, str]:
-    """Load the served version of an artifact; the default loader of the model server."""
+    """Load the served version of an artifact; the default loader of the model server.
+
+    Its operations are read first, here too: a manifest that a person wrote may name a model that nobody evaluated.
+
+    Raises:
+        InvalidInput: It cannot be served, or has operations that a model may not have.
+    """
     directory = version_directory(artifact, version)
+    refusal = scan(directory).refusal
+    if refusal:
+        raise InvalidInput(refusal)
     return SavedModelPredictor(directory), directory.name
