@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -320,7 +321,7 @@ def _arrays(path: Path, shown: str, problems: list[Problem]) -> tuple[str, str, 
                 return None
             with archive.open(f"{labels}.npy") as stream:
                 description = _DESCRIPTION.search(stream.read(256))
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         problems.append(Problem(message=f"is no .npz file: {error}", path=shown, mend=mend))
         return None
     regression = description is not None and description.group(1) in b"fdge"

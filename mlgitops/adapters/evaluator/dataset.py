@@ -1,10 +1,12 @@
 """The evaluation set: arrays of an `.npz` file."""
 
+import lzma
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,12 @@ from mlgitops.core.errors import InvalidInput
 from mlgitops.core.names import Digest
 
 Arrays = Mapping[str, NDArray[Any]]
+_NO_ARRAYS: Final = (
+    *(OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(ValueError, TypeError, AttributeError, LookupError, ArithmeticError),
+    *(SyntaxError, RecursionError, NotImplementedError, RuntimeError),
+)
+"""What zipfile, its decompressors and numpy's reader of headers raise on bytes that somebody damaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +58,17 @@ def read_set(path: Path, specification: Mapping[str, Any]) -> EvaluationSet:
     if len(set(lengths.values())) > 1 or not len(labels):
         told = ", ".join(f"{name} {count}" for name, count in sorted(lengths.items()))
         raise InvalidInput(f"the evaluation set's arrays must have equally many examples, at least one: {told}")
-    masks = {str(one["name"]): np.isin(arrays[one["key"]], one["values"]) for one in slices}
+    masks = {str(one["name"]): _mask(arrays[one["key"]], one) for one in slices}
     if flawed := [name for name, mask in masks.items() if mask.ndim != 1]:
         raise InvalidInput(f"the keys of slices must have one value per example: {', '.join(flawed)}")
     return EvaluationSet(file=file, digest=file_digest(file), inputs=inputs, labels=labels, slices=masks)
+
+
+def _mask(keys: NDArray[Any], one: Mapping[str, Any]) -> NDArray[Any]:
+    try:
+        return np.isin(keys, one["values"])
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the key {one['key']!r:.60} of a slice cannot be compared with its values") from error
 
 
 def _file(path: Path) -> Path:
@@ -73,5 +88,7 @@ def _read(file: Path, names: set[str]) -> dict[str, NDArray[Any]]:
                     f"it has: {', '.join(sorted(archive.files)) or 'none'}"
                 )
             return {name: archive[name] for name in sorted(names)}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        raise InvalidInput(f"the evaluation set is no .npz file of plain arrays: {error}") from error
+    except MemoryError as error:
+        raise InvalidInput("the evaluation set's arrays are larger than the memory of an evaluation") from error
+    except _NO_ARRAYS as error:
+        raise InvalidInput(f"the evaluation set is no .npz file of plain arrays: {error!s:.300}") from error

@@ -10,6 +10,9 @@ from mlgitops.adapters.redacting import redacted
 from mlgitops.core.errors import InvalidInput
 
 _SCP: Final = re.compile(r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>[A-Za-z0-9][\w.-]*):(?!//)(?P<path>[^-].*)")
+_WHOLE_USERINFO: Final = re.compile(r"(?<=://).*@", re.DOTALL)
+_ESCAPE: Final = "write / as %2F and @ as %40 in a name or password, or give it by MLGITOPS_TOKEN"
+_LONGEST: Final = 4096
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -53,8 +56,8 @@ def parse_location(text: str) -> Location:
     Raises:
         InvalidInput: It is none of them. The message does not hold the location's secrets.
     """
-    if any(ord(character) < 32 or ord(character) == 127 for character in text) or not text:
-        raise InvalidInput(f"{redacted(text)!r:.200} is not a location of a repository")
+    if any(ord(character) < 32 or ord(character) == 127 for character in text) or not 0 < len(text) <= _LONGEST:
+        raise InvalidInput(f"{_shown(text)!r:.200} is not a location of a repository")
     if "://" not in text:
         found = _SCP.fullmatch(text)
         if found and not Path(text).exists() and "/" not in text.partition(":")[0]:
@@ -63,9 +66,15 @@ def parse_location(text: str) -> Location:
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError as error:
-        raise InvalidInput(f"{redacted(text)!r:.200} is not a URL: {error}") from error
+    except ValueError:
+        # Not from the error: it quotes what stands where a port would, which may be a password with a slash.
+        raise InvalidInput(f"{_shown(text)!r:.200} is not a URL; {_ESCAPE}") from None
     return _from_url(text, parts, port)
+
+
+def _shown(text: str) -> str:
+    """Return a location that cannot be read without all that may be a secret in it, slashes in a password included."""
+    return redacted(_WHOLE_USERINFO.sub("***@", text))
 
 
 def _from_url(text: str, parts: SplitResult, port: int | None) -> Location:
@@ -74,9 +83,11 @@ def _from_url(text: str, parts: SplitResult, port: int | None) -> Location:
         return Location(kind="path", url=unquote(parts.path))
     if parts.scheme not in {"http", "https", "ssh"} or not host or host.startswith("-"):
         raise InvalidInput(
-            f"{redacted(text)!r:.200} is not a location the tool can write to: a path, file://, https://, ssh:// or "
+            f"{_shown(text)!r:.200} is not a location the tool can write to: a path, file://, https://, ssh:// or "
             "user@host:path"
         )
+    if parts.scheme != "ssh" and "@" in parts.path + parts.query + parts.fragment:
+        raise InvalidInput(f"{_shown(text)!r:.200} has an @ behind its host; {_ESCAPE}")
     shown = f"[{host}]" if ":" in host else host
     place = shown + (f":{port}" if port else "")
     name = unquote(parts.username) if parts.username else None
