@@ -179,7 +179,8 @@ def show_bug(trace: str, *, as_json: bool, verbose: bool) -> int:
         sys.stderr.write(_safe(trace))
         where = "please report it with the traceback"
     else:
-        where = f"please report it with {_kept(trace)}; --verbose shows the traceback here"
+        kept = _kept(trace)
+        where = f"please report it with {kept}; --verbose shows the traceback here" if kept else "--verbose shows where"
     if as_json:
         _write_json(redacted_values({"kind": "Bug", "message": told, "hint": where, "exitCode": BUG}))
     else:
@@ -188,9 +189,12 @@ def show_bug(trace: str, *, as_json: bool, verbose: bool) -> int:
 
 
 def _kept(trace: str) -> str:
-    """Write a traceback to a file that only its owner reads; returns its path."""
+    """Write a traceback to a file that only its owner reads; returns its path, empty where the disk takes none."""
     import tempfile
 
-    with tempfile.NamedTemporaryFile("w", prefix="mlgitops-bug-", suffix=".txt", delete=False) as file:
-        file.write(redacted(trace))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="mlgitops-bug-", suffix=".txt", delete=False) as file:
+            file.write(redacted(trace))
+    except OSError:
+        return ""
     return file.name

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VERBS", "cli", "main", "run"]
 INTERRUPTED = 130
+UNAVAILABLE = 5
 COMPLETE_VARIABLE = "_MLGITOPS_COMPLETE"
 """Set by a shell's completion script."""
 
@@ -26,6 +27,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         code = _nobody_reads(code)
+    except OSError as error:  # the answer goes to a file on a full disk
+        sys.stderr.write(f"Error: the answer could not be written: {error.strerror}\n")
+        code = _nobody_reads(code or UNAVAILABLE)
     sys.exit(code)
 
 
@@ -68,13 +72,23 @@ def _run(words: list[str]) -> int:
         result = cli.main(args=words, prog_name="mlgitops", standalone_mode=False, obj=words)
     except (click.ClickException, click.Abort, MlgitopsError, SystemExit) as error:
         return _failed(error, words)
+    except OSError as error:
+        from mlgitops.adapters.atomic import full_disk
+
+        full = full_disk(error)
+        return _bug(words) if full is None else _failed(full, words)
     except Exception:  # noqa: BLE001 - the last place before a user: a bug is said to be one
-        import traceback
-
-        from mlgitops.cli import failure
-
-        return failure.show_bug(traceback.format_exc(), as_json=_as_json(words), verbose="--verbose" in words)
+        return _bug(words)
     return result if isinstance(result, int) else 0
+
+
+def _bug(words: list[str]) -> int:
+    """Say that the exception at hand is a bug."""
+    import traceback
+
+    from mlgitops.cli import failure
+
+    return failure.show_bug(traceback.format_exc(), as_json=_as_json(words), verbose="--verbose" in words)
 
 
 def _failed(error: BaseException, words: list[str]) -> int:

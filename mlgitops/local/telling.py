@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
-from mlgitops.adapters.atomic import write_atomically
+from mlgitops.adapters.atomic import full_disk, write_atomically
 from mlgitops.adapters.redacting import redacted
 from mlgitops.core.errors import MlgitopsError
 from mlgitops.ports.observer import Observer
@@ -67,6 +67,9 @@ class Problems:
             self.are(topic, [str(error)])
             return False
         except Exception as error:  # noqa: BLE001 - told as the bug it is, with the trace in a file
+            if isinstance(error, OSError) and (full := full_disk(error)):
+                self.are(topic, [str(full)])
+                return False
             self._keep(traceback.format_exc())
             what = f"{type(error).__name__}: {error}"
             self.are(topic, [f"this is a bug in mlgitops: {what}; please report it with {self._trace}"])

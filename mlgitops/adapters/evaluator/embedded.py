@@ -66,17 +66,19 @@ class EmbeddedEvaluator:
         Raises:
             InvalidInput: The specification has no task, or limits that are no numbers.
             NotFound: The model, the evaluation set or the source is not where its URI says.
-            Unavailable: No process could be started, or another one holds this evaluation's lock.
+            Unavailable: No process could be started, the disk is full, or another one holds this evaluation's lock.
         """
         folder = self.folder(request.key)
         if outcome := _ended(folder):
             return outcome
-        folder.mkdir(parents=True, exist_ok=True)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             with FileLock(folder / LOCK_FILE, timeout=LOCK_SECONDS):
                 return self._locked(folder, request)
         except TimeoutError as error:
             raise Unavailable("the evaluator", f"another process holds {folder / LOCK_FILE}") from error
+        except OSError as error:
+            raise Unavailable("the evaluator", error.strerror or type(error).__name__) from error
 
     def folder(self, key: str) -> Path:
         """Return the folder of one evaluation, for its log."""

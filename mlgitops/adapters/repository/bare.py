@@ -109,7 +109,7 @@ class BareTransport:
                 for move in moves:
                     transaction.set_target(move.ref, move.target, message="mlgitops")
                 transaction.commit()
-        except pygit2.GitError as error:
+        except (pygit2.GitError, OSError) as error:  # an OSError is what pygit2 makes of a full disk
             if compared:
                 self._undo(moves)
             raise self._translate(error, moves) from error
@@ -123,12 +123,12 @@ class BareTransport:
     def _undo(self, moves: Sequence[Move]) -> None:
         """Take back the creations of a set that could not be written as a whole (a full disk, a name in the way)."""
         for move in moves if len(moves) > 1 else ():
-            with suppress(pygit2.GitError, KeyError):
+            with suppress(pygit2.GitError, KeyError, OSError):
                 reference = self.repository.lookup_reference(move.ref)
                 if move.expected is None and reference.target == move.target:
                     reference.delete()
 
-    def _translate(self, error: pygit2.GitError, moves: Sequence[Move]) -> MlgitopsError | _LockedError:
+    def _translate(self, error: pygit2.GitError | OSError, moves: Sequence[Move]) -> MlgitopsError | _LockedError:
         text = str(error)
         refs = ", ".join(move.ref for move in moves)
         if found := _LOCKED.search(text):

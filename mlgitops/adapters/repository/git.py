@@ -179,7 +179,7 @@ def _translated() -> Iterator[None]:
     """Turn what libgit2 says of a full disk, a damaged object or a clone thrown away into this package's words."""
     try:
         yield
-    except pygit2.GitError as error:
+    except (pygit2.GitError, OSError) as error:  # an OSError is what pygit2 makes of a full disk
         raise Unavailable("the repository's object store", str(error)) from error
 
 

@@ -329,8 +329,9 @@ class RemoteTransport:
     def _open(self) -> None:
         try:
             self._open_or_make()
-        except OSError as error:
-            raise Unavailable(str(self._path), f"no clone can be kept there: {error.strerror}") from error
+        except (OSError, pygit2.GitError) as error:
+            words = (isinstance(error, OSError) and error.strerror) or str(error)
+            raise Unavailable(str(self._path), f"no clone can be kept there: {words}") from error
 
     def _open_or_make(self) -> None:
         with suppress(OSError):
