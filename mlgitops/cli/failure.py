@@ -7,7 +7,7 @@
 3    invalid input: something a person wrote cannot be accepted; every problem is named
 4    somebody else moved it: run the command again
 5    unavailable: run it again later
-10   the answer was no: the tests of the pushed commit failed, or `doctor` found an error
+10   the answer was no: tests of the pushed commit failed, `doctor` found an error, a followed training made no model
 11   inconclusive: reserved for a judgement that found too little data
 130  interrupted
 255  a bug: anything that is not one of the errors above

@@ -25,7 +25,7 @@ KEPT_PROJECTIONS: Final = 12
 CACHED: Final = 32_768
 """Files read that are kept: a cache smaller than a ledger would miss every one of them, as they are read in order."""
 Read = Callable[[str], bytes | None]
-_SAID: Final = "reason message subject author by error refused words differences metrics history selfReported probe"
+_SAID: Final = "reason message subject author by error refused words differences selfReported probe"
 WORDS: Final = frozenset(_SAID.split())
 """Fields that hold what people, servers and users' programs said; every other one is this tool's own."""
 _UNREADABLE: Final = (TypeError, LookupError, ValueError, AttributeError, ArithmeticError, RecursionError)
