@@ -64,8 +64,7 @@ CODES: Final[Sequence[tuple[int, str, str]]] = (
     (5, "A service, a file or git gave no answer.", "Run it again later; nothing is half-written."),
     (
         10,
-        "What was handed in was looked at, and it is not good: its tests failed, `doctor` found an error, or a training "
-        "that `logs --follow` followed made no model.",
+        "What was asked about is not good: tests failed, `doctor` found an error, a followed training made no model.",
         "Mend it; a commit whose tests failed is not built, and is pushed again.",
     ),
     (11, "Reserved: a decision without an answer yet.", ""),
