@@ -1,4 +1,7 @@
-"""Pushing through the git program, for what libgit2 cannot do: all references or none, and hooks of a local folder."""
+"""Pushing through the git program, for what libgit2 cannot do.
+
+It cannot move all references or none, run hooks of a local folder, or push without reading all that the server has.
+"""
 
 import os
 import re
@@ -58,7 +61,8 @@ def push_all(git_folder: Path, target: str, moves: Sequence[Move], extra: Mappin
     """
     leases = [f"--force-with-lease={move.ref}:{move.expected or ''}" for move in moves]
     specifications = [f"{move.target}:{move.ref}" for move in moves]
-    options = ["--porcelain", "--atomic", "--no-verify", "--no-signed", *leases]
+    together = ["--atomic"] if len(moves) > 1 else []  # not every server knows the word
+    options = ["--porcelain", *together, "--no-verify", "--no-signed", *leases]
     command = ["git", f"--git-dir={git_folder}", "push", *options, "--", target, *specifications]
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     try:

@@ -157,34 +157,42 @@ class RemoteTransport:
     def move(self, moves: Sequence[Move]) -> None:
         """Push all moves, or none."""
         with self._session():
-            if len(moves) > 1 and self._push_atomically(moves):
-                return
-            callbacks = _PushCallbacks(self._location, self._credentials, moves)
-            with self._translated(callbacks):
-                self._remote().push(
-                    [f"{move.target}:{move.ref}" for move in moves], callbacks=callbacks, proxy=self._proxy()
-                )
-            refused = [move for move in moves if callbacks.verdicts.get(move.ref, _UNSAID) is not None]
-            if refused:
-                self._take_back([move for move in moves if move not in refused])
-                verdict = callbacks.verdicts.get(refused[0].ref) or _UNSAID
-                raise self._refusal(refused[0], verdict, "; ".join(filter(None, callbacks.words.splitlines())))
-            self._landed(moves)
+            if not self._push_with_git(moves):
+                self._push_with_libgit2(moves)
+            for move in moves:
+                self._track(move.ref, move.target)
 
-    def _push_atomically(self, moves: Sequence[Move]) -> bool:
-        """Push several moves through git, which can ask the server for all or nothing; False where that cannot be."""
-        if self._credentials.passphrase or not shutil.which("git"):
+    def _push_with_git(self, moves: Sequence[Move]) -> bool:
+        """Push through git where it is installed; False where it gets no answer.
+
+        Only git asks a server for all references or none, and only git leaves out what the server has without reading
+        it: libgit2 walks all files of the commit below.
+        """
+        given = self._credentials
+        if given.passphrase or not shutil.which("git"):
             return False
-        for move in moves:  # the push below compares again; this finds a lost race's other side
-            if (found := self._fetch(move.ref)) != move.expected:
-                raise _conflict(move.ref, move.expected, found)
         outcome = push_all(self._path, self._location.url, moves, self._opening())
         if outcome.landed:
-            self._landed(moves)
-        elif outcome.answered:
+            return True
+        if outcome.answered:
             refused = next((move for move in moves if move.ref in outcome.verdicts), moves[0])
             raise self._refusal(refused, outcome.verdicts.get(refused.ref, ""), outcome.words)
-        return outcome.landed  # without an answer, libgit2 tries again and tells what is wrong in a form that is known
+        if given.token and "could not read Username" in outcome.words:  # git would ask a person for another token
+            raise Denied("access to", self._location.url, "the server refused the credentials")
+        # The server may have moved them all the same. What keeps it from answering is told here in a known form.
+        return all(self._fetch(move.ref) == move.target for move in moves)
+
+    def _push_with_libgit2(self, moves: Sequence[Move]) -> None:
+        callbacks = _PushCallbacks(self._location, self._credentials, moves)
+        with self._translated(callbacks):
+            self._remote().push(
+                [f"{move.target}:{move.ref}" for move in moves], callbacks=callbacks, proxy=self._proxy()
+            )
+        refused = [move for move in moves if callbacks.verdicts.get(move.ref, _UNSAID) is not None]
+        if refused:
+            self._take_back([move for move in moves if move not in refused])
+            verdict = callbacks.verdicts.get(refused[0].ref) or _UNSAID
+            raise self._refusal(refused[0], verdict, "; ".join(filter(None, callbacks.words.splitlines())))
 
     def _opening(self) -> dict[str, str]:
         """Return the variables that open the server to git; a command line could be read by others."""
@@ -201,10 +209,6 @@ class RemoteTransport:
             "GIT_CONFIG_KEY_0": f"http.{self._location.url}.extraHeader",
             "GIT_CONFIG_VALUE_0": f"Authorization: Basic {pair}",
         }
-
-    def _landed(self, moves: Sequence[Move]) -> None:
-        for move in moves:
-            self._track(move.ref, move.target)
 
     def _fetch(self, ref: str) -> pygit2.Oid | None:
         remote, callbacks = self._remote(), _Callbacks(self._location, self._credentials)
@@ -255,11 +259,13 @@ class RemoteTransport:
                 raise Denied("taking back", move.ref, f"it was written, a reference beside it was refused: {verdict}")
 
     def _refusal(self, move: Move, verdict: str, words: str) -> MlgitopsError:
-        if _RACE.search(verdict):
+        # Of references that move together, the verdict says that they did not, and only the words say why.
+        raced = _RACE.search(f"{verdict} {words}" if "atomic" in verdict else verdict)
+        if raced:
             found = self._fetch(move.ref)
             if found != move.expected:
                 return _conflict(move.ref, move.expected, found)
-        if verdict is _UNSAID or _RACE.search(verdict):
+        if verdict is _UNSAID or raced:
             return Unavailable(self._location.url, f"the server could not move {move.ref}: {self._clean(verdict)}")
         return Denied("push to", move.ref, self._clean(f"{verdict}: {words}" if words else verdict))
 

@@ -1,5 +1,6 @@
 """What a server may do to the tool, and what it must never get from it."""
 
+import dataclasses
 import subprocess
 import threading
 
@@ -10,6 +11,7 @@ from mlgitops.adapters.repository.bare import head, init_bare
 from mlgitops.adapters.repository.commits import Signing
 from mlgitops.adapters.repository.git import open_repository
 from mlgitops.adapters.repository.location import Credentials, parse_location
+from mlgitops.adapters.repository.push import push_all
 from mlgitops.adapters.repository.remote import _Callbacks
 from mlgitops.core.errors import Conflict, Denied, InvalidInput, NotFound, Unavailable
 from mlgitops.ports.repository import Change, Person
@@ -338,3 +340,29 @@ def test_signing_that_fails_writes_nothing(path_place, tmp_path):
     with pytest.raises(Unavailable, match="signed"):
         path_place.open(signing=Signing(program="ssh", key=str(tmp_path / "none"))).update(MAIN, None, [BEGIN])
     assert head(path_place.bare, MAIN) is None
+
+
+def test_a_push_whose_answer_is_lost_counts_as_landed(http_place, monkeypatch):
+    """Where the server moved the reference and its answer was lost, the push landed, and nothing is pushed again."""
+    repository = http_place.open()
+    tip = repository.create({MAIN: BEGIN})[MAIN]
+
+    def deaf(*arguments):
+        outcome = push_all(*arguments)
+        return dataclasses.replace(outcome, landed=False, verdicts={}, words="broken pipe", answered=False)
+
+    monkeypatch.setattr("mlgitops.adapters.repository.remote.push_all", deaf)
+    after = repository.update(MAIN, tip, [Change(message="next", files={"a": b"2"})])
+    assert after == head(http_place.bare, MAIN) != tip
+    assert http_place.git("rev-list", "--count", MAIN) == "2"
+
+
+@pytest.mark.parametrize("refs", [[MAIN], [MAIN, "refs/heads/b"]])
+def test_a_race_found_by_the_server_is_a_conflict(http_place, refs):
+    """Whoever is beaten between the server's two looks at a reference is told of a conflict, alone or in a set."""
+    repository = http_place.open()
+    other = http_place.open("other").create({"refs/heads/other": Change(message="other", files={"b": b"2"})})
+    http_place.hook("pre-receive", f"unset GIT_QUARANTINE_PATH; git update-ref {MAIN} {other['refs/heads/other']}\n")
+    with pytest.raises(Conflict):
+        repository.create(dict.fromkeys(refs, BEGIN))
+    assert head(http_place.bare, "refs/heads/b") is None
