@@ -1,7 +1,7 @@
 """One idempotent pass over everything: read git, look at the world, decide, write back. It may be killed anywhere."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlgitops.app.context import View, World, look
 from mlgitops.app.rolling import advance_environment
@@ -30,6 +30,7 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
     """
     done = Pass()
     view = look(world)
+    world = replace(world, metrics=world.metrics.using(view.configuration.metrics))
     chosen = [one for one in view.ledger.models() if not models or one in models]
     environments = [one.name for one in view.configuration.environments]
     if view.problem is not None:

@@ -16,7 +16,7 @@ from mlgitops.core import diary, driver
 from mlgitops.core import rollout as machine
 from mlgitops.core.analysis.verdict import Outcome
 from mlgitops.core.configuration import Environment
-from mlgitops.core.errors import NotFound
+from mlgitops.core.errors import NotFound, Unavailable
 from mlgitops.core.events import Event, moment, stamp
 from mlgitops.core.ledger import EnvironmentState, Hold
 from mlgitops.core.loading import load_model
@@ -195,6 +195,7 @@ def _proposed(turn: Turn) -> Move | None:
     result = judged(turn.world, turn.view, release, champion, all_gates(release, turn.environment.gates))
     if result is None:
         return None
+    _check_metrics(turn, champion)
     refusals = (*result.refusals, *_evaluated_otherwise(turn, release), *_order(turn))
     event: Event
     if result.error:
@@ -205,6 +206,17 @@ def _proposed(turn: Turn) -> Move | None:
         event = machine.Authorised(at=turn.at, report=result.key)
     reports = {result.key: result.report} if result.report is not None else {}
     return replace(turn.move(event), reports=reports)
+
+
+def _check_metrics(turn: Turn, champion: Release | None) -> None:
+    """Make sure that the canary can be judged, on what serves now, before any traffic moves.
+
+    Raises:
+        Unavailable: It cannot; the rollout waits, and nothing has moved.
+    """
+    problem = turn.world.metrics.problem(turn.environment.name, turn.state.model) if champion else ""
+    if problem:
+        raise Unavailable("metrics", problem)
 
 
 def _evaluated_otherwise(turn: Turn, release: Release) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What the command line is told by flags, environment variables and the folder it runs in; read once."""
 
 import os
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from mlgitops.core.names import parse_name
 from mlgitops.ports.repository import Person
 
 if TYPE_CHECKING:
+    from mlgitops.adapters.metrics.chosen import Sources
     from mlgitops.local.wiring import Access
 
 __all__ = ["ENVIRONMENT_REPOSITORY", "HOME_FOLDER", "Settings", "access", "find_home", "person", "read_settings"]
@@ -20,6 +22,9 @@ MODEL_REPOSITORY: Final = "model.git"
 TOKEN: Final = "MLGITOPS_TOKEN"  # noqa: S105 - the name of a variable
 PASSPHRASE: Final = "MLGITOPS_SSH_PASSPHRASE"  # noqa: S105 - the name of a variable
 SIGNING_KEY: Final = "MLGITOPS_SIGNING_KEY"
+PROMETHEUS: Final = "MLGITOPS_PROMETHEUS"
+PROMETHEUS_TOKEN: Final = "MLGITOPS_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
+METRICS_COMMAND: Final = "MLGITOPS_METRICS_COMMAND"
 ONLY_MODEL: Final = "MLGITOPS_ONLY_MODEL"
 LONGEST_PATH: Final = 4096
 
@@ -92,6 +97,24 @@ def access() -> "Access":
         raise InvalidInput("MLGITOPS_SIGNING_PROGRAM must be ssh or gpg")
     only = os.environ.get(ONLY_MODEL)
     return Access(credentials=given, signing=signing, only_model=parse_name(only, ONLY_MODEL) if only else None)
+
+
+def sources() -> "Sources":
+    """Return where counts can come from beside the engine, from environment variables.
+
+    Raises:
+        InvalidInput: A variable holds no address, or no command.
+    """
+    from mlgitops.adapters.metrics.chosen import Sources
+
+    address = os.environ.get(PROMETHEUS, "").strip() or None
+    if address is not None and not (address.startswith(("http://", "https://")) and address.isprintable()):
+        raise InvalidInput(f"{PROMETHEUS} must be an address that begins with http:// or https://")
+    try:
+        command = tuple(shlex.split(os.environ.get(METRICS_COMMAND, "")))
+    except ValueError as error:
+        raise InvalidInput(f"{METRICS_COMMAND} is no command: {error}") from error
+    return Sources(prometheus=address, token=_secret(PROMETHEUS_TOKEN), command=command)
 
 
 def _secret(name: str) -> str | None:

@@ -272,6 +272,39 @@ class Owners:
     """By the model's name."""
 
 
+def _selector(metric: str) -> str:
+    return metric + '{environment="$environment",model="$model",cohort=~"$cohort"}'
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrometheusSource:
+    """What a Prometheus server is asked: instant selectors of counters with the labels `cohort` and `arm`."""
+
+    requests: str = _selector("mlgitops_requests_total")
+    """Requests by `outcome`: `failed` is bad."""
+    latency: str = _selector("mlgitops_request_seconds_bucket")
+    """Cumulative buckets by `le`, in seconds."""
+    labelled: str = _selector("mlgitops_labelled_total")
+    """Requests whose label came, by `outcome`: `incorrect` is bad."""
+    lines: str = "mlgitops_router_info"
+    """What tells by its label `epoch` when a process began to count anew; empty for nothing."""
+    same_process: tuple[str, ...] = ("prometheus", "prometheus_replica", "replica")
+    """Labels in which two scrapers of one process differ."""
+    lookback_seconds: int = 180_000
+    """How far back is asked for: longer than a rollout and its labels take."""
+    timeout_seconds: float = 10.0
+    """For each answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsSource:
+    """Where counts of what users met come from."""
+
+    source: Literal["engine", "prometheus", "command"] = "engine"
+    """The embedded engine's own, a Prometheus server, or a command of whoever runs mlgitops."""
+    prometheus: PrometheusSource = field(default_factory=PrometheusSource)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentsConfiguration:
     """`environments.yaml`."""
@@ -287,6 +320,7 @@ class EnvironmentsConfiguration:
     """Newest releases per model that keep a kind of thing (`data`, `logs`, …); `keep_releases` for the others."""
     unused_seconds: float = 86_400.0
     """How long nobody may have used what a push in progress could use, before `gc` deletes it."""
+    metrics: MetricsSource = field(default_factory=MetricsSource)
     owners: Owners | None = None
     """Who must approve changes; None where nobody in particular must."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mlgitops.adapters.clock import SystemClock
+from mlgitops.adapters.metrics.chosen import ChosenMetrics, Sources
 from mlgitops.adapters.redacting import redactor
 from mlgitops.adapters.repository.commits import Signing
 from mlgitops.adapters.repository.git import open_repository
@@ -55,8 +56,13 @@ def context(
     return basis if given.only_model is None else confined(basis, given.only_model)
 
 
-def world(home: Path | None, basis: Context) -> World:
+def world(home: Path | None, basis: Context, sources: Sources | None = None) -> World:
     """Return the outside world with the embedded engine of `home`.
+
+    Args:
+        home: Folder of the engine.
+        basis: The outside world without it.
+        sources: Where else counts can come from, if `environments.yaml` says so.
 
     Raises:
         NotFound: There is no engine here.
@@ -78,7 +84,7 @@ def world(home: Path | None, basis: Context) -> World:
         observer=basis.observer,
         cluster=EmbeddedCluster(home / CLUSTER),
         serving=EmbeddedServing(home / SERVING),
-        metrics=EmbeddedMetrics(home / METRICS),
+        metrics=ChosenMetrics(EmbeddedMetrics(home / METRICS), sources or Sources()),
         store=store,
         evaluator=EmbeddedEvaluator(home / EVALUATIONS, store.path),
     )

@@ -4,12 +4,31 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mlgitops.core.analysis.counts import Arm, Sample
+from mlgitops.core.configuration import MetricsSource
 
-__all__ = ["Arm", "Metrics", "Sample"]
+__all__ = ["Arm", "Counts", "Metrics", "Sample"]
 
 
-class Metrics(Protocol):
-    """Prometheus, or the embedded scraper."""
+class Counts(Protocol):
+    """One source: a Prometheus server, a command, or the embedded scraper."""
 
     def samples(self, environment: str, model: str, rollout: int) -> Sequence[Sample]:
-        """Return every sample of a rollout, oldest first, or nothing; `Unavailable` when it cannot be asked."""
+        """Return every sample of a rollout, oldest first, or nothing; `Unavailable` when it cannot be asked.
+
+        What is doubtful (an answer that may be partial, a value that is no count) is `Unavailable`, too: nothing is
+        decided on it.
+        """
+
+    def problem(self, environment: str, model: str) -> str:
+        """Say why a canary could not be judged by this source, tried on what serves now; empty when it could.
+
+        Raises:
+            Unavailable: It cannot be asked.
+        """
+
+
+class Metrics(Counts, Protocol):
+    """All sources of an engine, one of them chosen."""
+
+    def using(self, source: MetricsSource) -> "Metrics":
+        """Return the same as `environments.yaml` chooses it now."""

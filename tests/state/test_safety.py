@@ -207,6 +207,20 @@ def test_nothing_is_promoted_while_metrics_cannot_be_asked(world: tuple[World, E
     assert state_of(world[0]).champion == first
 
 
+def test_no_traffic_moves_before_the_metrics_answer(world: tuple[World, Engine]) -> None:
+    """A source that could judge nothing is named before a canary is started, and the rollout goes on once it can."""
+    first = live(*world, "one", GOOD)
+    world[1].metrics_problem = "the query for requests yields nothing"
+    push(world[0], "two", quality=BETTER, engine=world[1])
+    done = settle(*world, 5, passes=4)
+    assert state_of(world[0]).rollouts[2].phase is P.PROPOSED
+    assert "the query for requests yields nothing" in str(done[-1].problems[0])
+    assert f"{FOLDER}/inferenceservice-canary.yaml" not in world[0].repository.snapshot(MAIN).paths("")
+    world[1].metrics_problem = ""
+    settle(*world, 100)
+    assert state_of(world[0]).champion != first
+
+
 def test_rollout_grows_too_old_although_metrics_cannot_be_asked(world: tuple[World, Engine]) -> None:
     """The maximum age ends a rollout that nobody can judge."""
     live(*world, "one", GOOD, trusted=True)

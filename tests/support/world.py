@@ -11,6 +11,7 @@ from mlgitops.adapters.repository.git import open_repository
 from mlgitops.app.context import Context, View, World, look
 from mlgitops.app.reconciling import Pass, reconcile
 from mlgitops.core import ledger as ledgers
+from mlgitops.core.configuration import MetricsSource
 from mlgitops.core.errors import NotFound, Unavailable
 from mlgitops.core.ledger import EnvironmentState
 from mlgitops.core.manifest import owned
@@ -116,6 +117,8 @@ class Engine:
     """A canary never becomes ready."""
     requests: int = 40_000
     jobs: dict[str, JobPhase] = field(default_factory=dict)
+    metrics_problem: str = ""
+    """Why the source of metrics could judge nothing."""
     metrics_down: bool = False
     """Nobody can say what users met."""
     slow_evaluations: int = 0
@@ -206,6 +209,12 @@ class Engine:
         return {"predictions": []}
 
     # metrics
+    def using(self, source: MetricsSource) -> "Engine":
+        return self
+
+    def problem(self, environment: str, model: str) -> str:
+        return self.metrics_problem
+
     def samples(self, environment: str, model: str, rollout: int) -> Sequence[Sample]:
         if self.metrics_down:
             raise Unavailable("prometheus", "nobody answers")

@@ -311,7 +311,39 @@ def test_bad_models_are_refused_at_their_place(case) -> None:
     assert pointer in problems(model, old, new)
 
 
+QUERY = '{environment="$environment",model="$model",cohort=~"$cohort"}'
+
+
+def test_where_counts_come_from() -> None:
+    """The source of counts, and what a Prometheus server is asked, are read; the rest has its defaults."""
+    found = environments(
+        "environments:\n",
+        f"metrics:\n  source: prometheus\n  prometheus: {{requests: 'answers_total{QUERY}', sameProcess: [replica], "
+        "lookbackSeconds: 900}\nenvironments:\n",
+    ).metrics
+    assert (found.source, found.prometheus.requests) == ("prometheus", f"answers_total{QUERY}")
+    assert (found.prometheus.same_process, found.prometheus.lookback_seconds) == (("replica",), 900)
+    assert found.prometheus.labelled == f"mlgitops_labelled_total{QUERY}"
+    assert environments().metrics.source == "engine"
+
+
+def _asks(query: str) -> str:
+    return f"metrics: {{prometheus: {{requests: '{query}'}}}}\nenvironments:\n"
+
+
 BAD_ENVIRONMENTS = {
+    "a query of every model": (
+        "environments:\n",
+        _asks('a_total{environment="$environment",cohort=~"$cohort"}'),
+        "metrics.prometheus.requests",
+    ),
+    "a rate": ("environments:\n", _asks(f"rate(a_total{QUERY}[5m])"), "metrics.prometheus.requests"),
+    "a sum": ("environments:\n", _asks(f"sum(a_total{QUERY})"), "metrics.prometheus.requests"),
+    "an address": (
+        "environments:\n",
+        "metrics: {prometheus: {address: http://x}}\nenvironments:\n",
+        "metrics.prometheus.address",
+    ),
     "no such plan": ("plan: standard", "plan: standart", "environments[0].plan"),
     "the name training": ("name: production", "name: training", "environments[0].name"),
     "an environment twice": (

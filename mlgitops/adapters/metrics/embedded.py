@@ -1,4 +1,4 @@
-"""The `Metrics` port on files that the scraper of the embedded engine writes.
+"""The `Counts` port on files that the scraper of the embedded engine writes.
 
 One file per environment, model and rollout, `<home>/samples/<environment>/<model>/<rollout>.jsonl`. A line is
 `{"bounds": [seconds, …]}`, in force for the lines after it, or a sample with cumulative latency counts in that order.
@@ -71,6 +71,10 @@ class EmbeddedMetrics:
             return ()
         except OSError as error:
             raise Unavailable(SERVICE, error.strerror or str(error)) from error
+
+    def problem(self, environment: str, model: str) -> str:  # noqa: ARG002 - one shape for every source
+        """Say nothing: the router that splits the traffic counts it, whatever is served."""
+        return ""
 
     def _read(self, file: Path) -> tuple[Sample, ...]:
         with file.open("rb") as stream:

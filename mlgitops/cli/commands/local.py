@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlgitops.cli import options
-from mlgitops.cli.settings import access, person
+from mlgitops.cli.settings import access, person, sources
 from mlgitops.cli.words import examples
 from mlgitops.core.errors import Conflict
 
@@ -51,7 +51,8 @@ def up(directory: str, home: str | None, port: int, loader: str | None, dry_run:
     lines = Lines(times=True)
     setup.prepare(folder, place)
     location = str(folder / setup.ENVIRONMENT_REPOSITORY)
-    world = wiring.world(folder, wiring.context(location, folder / "cache", person(), lines, access=access()))
+    context = wiring.context(location, folder / "cache", person(), lines, access=access())
+    world = wiring.world(folder, context, sources())
     keep_status = statuses.keeper(world, location)
     engine = Engine(folder, world, lines, router_port=port, loader=loader, after_pass=keep_status)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from mlgitops.cli import failure, github, options
-from mlgitops.cli.settings import access, person
+from mlgitops.cli.settings import access, person, sources
 from mlgitops.cli.words import examples
 
 
@@ -43,7 +43,7 @@ def command(
     observed = context(settings.location, settings.cache, person(), Lines(), access=access())
     for name in model:
         options.chosen(observed, name)
-    everything = world(settings.home, observed)
+    everything = world(settings.home, observed, sources())
     values: dict[str, Any] = {"dryRun": dry_run}
     words = []
     if dry_run:

@@ -1,5 +1,6 @@
 """`environments.yaml`: what no schema can say about it, and its value."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import time
 from itertools import pairwise
@@ -11,8 +12,10 @@ from mlgitops.core.configuration import (
     FreezeWindow,
     Limits,
     MetricRule,
+    MetricsSource,
     Owners,
     Plan,
+    PrometheusSource,
     Step,
 )
 from mlgitops.core.loaders.source import Source, gates, parse_moment
@@ -20,6 +23,8 @@ from mlgitops.core.manifest.fields import TRAINING
 from mlgitops.core.manifest.validate import Path, choose
 
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_SELECTOR: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\{[^{}\[\]\n]*\}")
+"""An instant selector of one metric, to which a range can be added."""
 _OPTIONAL_NUMBERS: Final = {"probation_seconds": "probationSeconds", "start_seconds": "startSeconds"}
 
 
@@ -29,6 +34,7 @@ def load(data: bytes, path: str) -> EnvironmentsConfiguration:
     _check_environments(source)
     for at, _ in source.entries("plans"):
         _check_plan(source, ("plans", at))
+    _check_selectors(source)
     return _build(source.finish())
 
 
@@ -120,8 +126,32 @@ def _build(value: Mapping[str, Any]) -> EnvironmentsConfiguration:
         keep_releases=int(value.get("keepReleases", 10)),
         keep={kind: int(newest) for kind, newest in kept.items() if kind != "unusedSeconds"},
         **({"unused_seconds": kept["unusedSeconds"]} if "unusedSeconds" in kept else {}),
+        metrics=_metrics_source(value.get("metrics", {})),
         owners=_owners(value["owners"]) if "owners" in value else None,
     )
+
+
+def _check_selectors(source: Source) -> None:
+    """Refuse queries that would mix models or rollouts, or that are more than the selector of a counter."""
+    for key in ("requests", "latency", "labelled"):
+        pointer: Path = ("metrics", "prometheus", key)
+        written = source.sound(*pointer)
+        if not isinstance(written, str):
+            continue
+        missing = [name for name in ("$environment", "$model", "$cohort") if name not in written]
+        if missing:
+            source.refuse(pointer, f"the query does not use {', '.join(missing)}", "select what is judged, and no more")
+        if not _SELECTOR.fullmatch(written):
+            mend = 'write one like name_total{model="$model",cohort=~"$cohort"}; a recording rule can prepare it'
+            source.refuse(pointer, "the query is no selector of a counter", mend)
+
+
+def _metrics_source(value: Mapping[str, Any]) -> MetricsSource:
+    names = {"sameProcess": "same_process", "lookbackSeconds": "lookback_seconds", "timeoutSeconds": "timeout_seconds"}
+    asked = {names.get(key, key): one for key, one in value.get("prometheus", {}).items()}
+    if "same_process" in asked:
+        asked["same_process"] = tuple(asked["same_process"])
+    return MetricsSource(source=value.get("source", "engine"), prometheus=PrometheusSource(**asked))
 
 
 def _owners(value: Mapping[str, Any]) -> Owners:
