@@ -94,7 +94,7 @@ def whole(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         return str(values["kind"]), values
     if values.keys() <= {"training", "evaluation", "data", "test", "inputs"}:
         return "Model", {**MODEL, **values}
-    if values.keys() <= {"metrics", "steps"}:
+    if values.keys() <= {"metrics", "steps"} and not isinstance(values.get("metrics"), dict):
         return "Environments", {**ENVIRONMENTS, "plans": [{**PLAN, **values}]}
     return "Environments", {**ENVIRONMENTS, **values}
 
