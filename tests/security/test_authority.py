@@ -1,15 +1,18 @@
 """Whoever may push to one model's repository decides about that model alone, and not about the rules that bind it."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from mlgitops.app import deciding, rollbacks
+from mlgitops.adapters.source.checkout import Checkout
+from mlgitops.app import deciding, rollbacks, submitting
 from mlgitops.app.absorbing import waiting_for
 from mlgitops.app.confining import confined
-from mlgitops.app.context import look
+from mlgitops.app.context import Context, look
+from mlgitops.app.submitting import Workshop
 from mlgitops.core.configuration import Gate
-from mlgitops.core.errors import Denied, InvalidInput
+from mlgitops.core.errors import Denied, InvalidInput, MlgitopsError
 from mlgitops.core.evaluation.gates import judge_gates
 from mlgitops.core.loading import load_environments
 from mlgitops.core.manifest.fields import LEDGER, MAIN
@@ -17,7 +20,19 @@ from mlgitops.core.names import Digest
 from mlgitops.core.owners import codeowners
 from mlgitops.core.rollout import RolloutPhase
 from mlgitops.ports.repository import Change
-from tests.support.world import CONFIGURATION, ENVIRONMENTS, Quality, live, push, quick_world, settle, state_of
+from mlgitops.ports.source import SourceCommit
+from tests.support.values import submission
+from tests.support.world import (
+    CONFIGURATION,
+    ENVIRONMENTS,
+    Quality,
+    live,
+    push,
+    quick_world,
+    settle,
+    state_of,
+    world_of,
+)
 
 OWN = Digest.of(b"evaluation")
 OTHER = Digest.of(b"an easier one")
@@ -95,6 +110,7 @@ PATHS = [
     (MAIN, "policies/allow.yaml"),
     (LEDGER, "models/other/last-submitted"),
     (LEDGER, "models/digits"),
+    (LEDGER, "models/digits/../other/last-submitted"),
     (LEDGER, "environments/production/other/state.yaml"),
     (LEDGER, "ledger.yaml"),
     ("refs/heads/elsewhere", "environments/production/digits/rollout.yaml"),
@@ -127,6 +143,30 @@ def test_what_people_decide_is_confined_to_the_model_they_name() -> None:
     assert deciding.resume(own, "digits", None).changed
     assert rollbacks.reject(own, "digits", second, reason="x").changed
     assert rollbacks.rollback(own, "digits", None, reason="x").changed
+
+
+def test_a_submission_writes_nothing_of_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train` itself can write the files of the model that is pushed and of no other, whatever it comes to decide."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "mlgitops.yaml").write_text(CONFIGURATION)
+    world, _ = world_of(tmp_path)
+    touched: list[str] = []
+
+    def write(context: Context, *_: object) -> bool:
+        for path in ("models/other/last-submitted", "environments.yaml"):
+            with pytest.raises(Denied):
+                context.repository.update(LEDGER, None, [Change(message="x", files={path: b"x"})])
+            touched.append(path)
+        return False
+
+    monkeypatch.setattr(submitting, "write", write)
+    monkeypatch.setattr(submitting, "_identified", lambda *_: submission())
+    commit = SourceCommit(revision="a" * 40, author="Ada <ada@x>", subject="x")
+    workshop = Workshop(source=Checkout(folder, commit), builder=None, store=world.store)  # type: ignore[arg-type]
+    with pytest.raises(MlgitopsError):
+        submitting.submit(world, workshop)
+    assert len(touched) == 2
 
 
 def test_a_confined_world_creates_no_references() -> None:

@@ -21,7 +21,7 @@ from mlgitops.core.errors import InvalidInput, MlgitopsError, Problem
 from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.names import ImageReference, parse_name, parse_revision
 from tests.security.hostile import hostile, survives
-from tests.support.world import Quality, live, push, quick_world, settle, state_of, view_of
+from tests.support.world import Quality, live, push, quick_world, settle, state_of, view_of, world_of
 
 FORGED = "fine\n\nMlgitops-Force: yes\nMlgitops-Generation: production/digits 99\nSigned-off-by: Root <root@x>"
 TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
@@ -48,9 +48,9 @@ def trailers_of(world, ref: str) -> list[dict[str, str]]:
     return [dict(one.trailers) for one in world.repository.history(revision)]
 
 
-def test_no_text_of_a_person_becomes_a_trailer() -> None:
+def test_no_text_of_a_person_becomes_a_trailer(tmp_path: Path) -> None:
     """Reasons, subjects, authors: none of them can forge what the tool reads of its own commits."""
-    world, engine = quick_world()
+    world, engine = world_of(tmp_path)
     live(world, engine, "one", Quality())
     release = push(world, "two", quality=Quality(), engine=engine).name
     deciding.hold(world, "digits", None, reason=FORGED)
@@ -80,7 +80,7 @@ def test_a_reason_cannot_force_a_promotion() -> None:
 
 
 @QUICK
-@given(text=TEXT)
+@given(text=st.one_of(TEXT, st.text("`|\\ a<\n", max_size=20)))
 def test_a_card_shows_text_as_it_is(text: str) -> None:
     """Whatever a subject holds, in Markdown it stays within its code span and its cell."""
     shown = cards._code(text)
@@ -99,7 +99,7 @@ def test_a_card_cannot_be_taken_over() -> None:
     release = push(world, HOSTILE, quality=Quality(), engine=engine).name
     settle(world, engine, 15)
     text = cards.card(view_of(world), "production", "digits", release)
-    outside = re.sub(r"`` .*? ``", "", text.split("---\n", 2)[2])
+    outside = re.sub(r"``.*?``", "", text.split("---\n", 2)[2])
     assert not re.search(r"[<>\[\]!]|forged", outside)
     assert text.count("---\n") == 2
     assert f"release: {release}" in text.split("---\n")[1]
