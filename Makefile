@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 TENSORFLOW ?= tensorflow-cpu
 WORKERS ?= 2
 
-.PHONY: demo test test-long lint types imports docs check clean
+.PHONY: demo test test-long lint types imports docs audit check clean
 
 demo: $(STAMP) ## the whole loop on this machine, about seven minutes
 	$(BIN)/mlgitops demo
@@ -30,6 +30,9 @@ imports: $(STAMP) ## one direction of imports
 
 docs: $(STAMP) ## write the reference anew from schemas and commands
 	$(BIN)/python docs/generate.py
+
+audit: $(STAMP) ## known weaknesses of locked packages and workflows; says what could not be asked
+	$(BIN)/python .ci/audit.py
 
 check: lint types imports ## all that reads code only
 
