@@ -15,7 +15,6 @@ from mlgitops.adapters.builder.keeping import ImageKeeper
 from mlgitops.adapters.cluster.keeping import JobKeeper
 from mlgitops.adapters.cluster.state import write_json
 from mlgitops.adapters.evaluator.keeping import EvaluationKeeper
-from mlgitops.adapters.metrics.embedded import samples_file
 from mlgitops.adapters.metrics.keeping import SampleKeeper
 from mlgitops.adapters.store.folder import FolderStore
 from mlgitops.app import rollbacks
@@ -27,7 +26,7 @@ from mlgitops.core.manifest.fields import MAIN
 from mlgitops.core.release import Release
 from mlgitops.ports.builder import BuildRequest
 from mlgitops.ports.repository import Change
-from tests.support.world import ENVIRONMENTS, MODEL, Engine, Quality, live, push, quick_world, settle, view_of
+from tests.support.world import ENVIRONMENTS, MODEL, Engine, Quality, live, push, quick_world, seen_by, settle, view_of
 
 GOOD = Quality(accuracy=0.95, wrong=0.05)
 LONG_AGO = time.time() - 10 * 86_400
@@ -143,7 +142,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def life() -> tuple[World, Engine, list[str]]:
+def life(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Five releases: the first four served one after the other, the fifth was refused."""
     world, engine = quick_world()
     names = []
@@ -152,25 +151,21 @@ def life() -> tuple[World, Engine, list[str]]:
         settle(world, engine, 61)
     names.append(push(world, "worse", quality=Quality(accuracy=0.3), engine=engine).name)
     settle(world, engine, 15)
-    return world, engine, names
+    engine.clock.time = datetime.now(UTC)  # files have the time of this machine
+    place = Place(world, engine, tmp_path_factory.mktemp("life") / "home", names)
+    for number, name in enumerate(names):
+        place.furnish(place.world_release(name), ("one", "shared", "shared", "four", "five")[number])
+        place.write(f"metrics/samples/production/{MODEL}/{number + 1}.jsonl", b"{}\n")
+    place.write(f"metrics/samples/production/{MODEL}/0.jsonl", b"{}\n")
+    return place
 
 
 @pytest.fixture
-def place(life, tmp_path: Path) -> Place:
-    world, engine, names = life
-    engine = copy.deepcopy(engine)
-    world = dataclasses.replace(
-        world, repository=engine.repository, clock=engine.clock, cluster=engine, serving=engine, metrics=engine
-    )
-    engine.clock.time = datetime.now(UTC)  # files have the time of this machine
-    place = Place(world, engine, tmp_path / "home", names)
-    for number, name in enumerate(names):
-        data = ("one", "shared", "shared", "four", "five")[number]
-        place.furnish(place.world_release(name), data)
-        file = samples_file(place.folder / "metrics", "production", MODEL, number + 1)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"{}\n")
-    samples_file(place.folder / "metrics", "production", MODEL, 0).write_bytes(b"{}\n")
+def place(life: Place, tmp_path: Path) -> Place:
+    """A copy of that life, of which nobody used anything for days."""
+    engine = copy.deepcopy(life.engine)
+    shutil.copytree(life.folder, tmp_path / "home", symlinks=True)
+    place = Place(seen_by(engine, engine.repository), engine, tmp_path / "home", life.names)
     place.age()
     return place
 
