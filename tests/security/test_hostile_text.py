@@ -153,6 +153,7 @@ def read_location(text: str) -> tuple[str, Location | None]:
 @given(user=TEXT, tail=TEXT)
 @example(user="us/er", tail="")
 @example(user="user", tail="x" * 5000)
+@example(user="x" * 300, tail="x:y")
 def test_what_is_shown_of_an_address_has_no_secret(user: str, tail: str) -> None:
     """Name, password, query and fragment of an address are kept out of what is shown; no host is an option."""
     passwords = ("hunter2", "hunter2/x", "443/hunter2", "hunter2@x", "hunter2#x", "hunter2?x")

@@ -104,6 +104,7 @@ def test_keras_files_are_refused(tmp_path: Path, name: str) -> None:
         inspect(model(tmp_path, **{name: b"x"}))
 
 
+@pytest.mark.tensorflow
 def test_assets_that_only_look_like_it_pass(tmp_path: Path) -> None:
     """A vocabulary, also one that begins like a pickle, is no pickle."""
     with pytest.raises(Refused, match=r"saved_model\.pb"):  # this far, and no further: it is empty

@@ -1,5 +1,6 @@
 """Where a repository is, with what is secret kept apart from what may be shown."""
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,8 @@ def parse_location(text: str) -> Location:
         raise InvalidInput(f"{_shown(text)!r:.200} is not a location of a repository")
     if "://" not in text:
         found = _SCP.fullmatch(text)
-        if found and not Path(text).exists() and "/" not in text.partition(":")[0]:
+        exists = os.path.exists(text)  # noqa: PTH110 - False for a name that no file can have, too
+        if found and not exists and "/" not in text.partition(":")[0]:
             return Location(kind="ssh", url=text, host=found["host"], username=found["user"])
         return Location(kind="path", url=text)
     try:
