@@ -159,8 +159,9 @@ class RemoteTransport:
         with self._session():
             if not self._push_with_git(moves):
                 self._push_with_libgit2(moves)
-            for move in moves:
-                self._track(move.ref, move.target)
+            with suppress(pygit2.GitError, OSError):  # it has landed, whether a full disk lets that be noted or not
+                for move in moves:
+                    self._track(move.ref, move.target)
 
     def _push_with_git(self, moves: Sequence[Move]) -> bool:
         """Push through git where it is installed; False where it gets no answer.
