@@ -212,3 +212,30 @@ def test_an_approval_ends_with_the_content_it_was_for() -> None:
     for other in (forged, dataclasses.replace(approval, release="0" * 12), dataclasses.replace(approval, rollout=2)):
         changed = dataclasses.replace(state, approvals=(other,))
         assert waiting_for(unit, changed, state.rollouts[1], at) == "1 approval missing"
+
+
+def test_old_approved_content_needs_a_new_approval() -> None:
+    """The file of a rollout that was approved once, put back under the next number, waits for people again."""
+    asking = ENVIRONMENTS.replace("    plan: quick\n", "    plan: quick\n    approvals: 1\n")
+    world, engine = quick_world(asking)
+    path = "environments/production/digits/rollout.yaml"
+    kept = []
+    for code in ("one", "two"):
+        push(world, code, quality=Quality(), engine=engine)
+        settle(world, engine, 1, passes=4)
+        kept.append(world.repository.snapshot(MAIN).read(path))
+        deciding.approve(world, "digits", None)
+        settle(world, engine, 15)
+    first, second = kept
+    assert first is not None
+    assert second is not None
+    assert state_of(world).rollouts[2].phase is RolloutPhase.LIVE
+    replayed = first.replace(b"number: 1\n", b"number: 3\n")
+    assert replayed != first
+    change = Change(message="replay", files={path: replayed})
+    world.repository.update(MAIN, world.repository.snapshot(MAIN).revision, [change])
+    settle(world, engine, 15)
+    state = state_of(world)
+    assert state.rollouts[3].phase is RolloutPhase.PROPOSED
+    assert state.live is not None
+    assert state.live.number == 2
