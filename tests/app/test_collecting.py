@@ -22,7 +22,7 @@ def three() -> tuple[World, Engine, tuple[str, ...]]:
     return world, engine, tuple(names)
 
 
-def gone(world: World, engine: Engine, keep: int | None, *, dry_run: bool = True) -> list[str]:
+def gone(world: World, engine: Engine, keep: int | None, *, dry_run: bool = True) -> list[str | None]:
     return [one.release for one in collecting.collect(world, engine, keep=keep, dry_run=dry_run)]
 
 
