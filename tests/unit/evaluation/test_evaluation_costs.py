@@ -26,7 +26,7 @@ def report(champion: Any = None, training: Any = None) -> dict[str, Any]:
     return given if training is None else {**given, "training": training}
 
 
-def judge(given: dict[str, Any], metric: str, **limits: float):
+def judge(given: dict[str, Any], metric: str, **limits: Any):
     (result,) = judge_gates(given, [Gate(metric=metric, **limits)])
     return result
 

@@ -115,17 +115,17 @@ def test_slices_have_intervals_that_hold_together() -> None:
     """In a slice the interval for k comparisons at once contains the one for fewer, and is Bonferroni's."""
     generator = np.random.default_rng(3)
     labels = generator.integers(0, 3, 400)
-    models = [
+    first, second = (
         statistics.classification(labels, statistics.read_scores(generator.normal(size=(400, 3)) + np.eye(3)[labels]))
         for _ in range(2)
-    ]
-    found = measure(*models, {"even": np.arange(400) % 2 == 0}, Settings())["comparison"]
+    )
+    found = measure(first, second, {"even": np.arange(400) % 2 == 0}, Settings())["comparison"]
     assert "simultaneous" not in found["metrics"]["accuracy"]
     for difference in found["slices"]["even"]["metrics"].values():
         ends = [[difference["low"], difference["high"]], *difference["simultaneous"].values()]
         assert list(difference["simultaneous"]) == [str(one) for one in SIMULTANEOUS]
         assert all(wide[0] <= narrow[0] <= narrow[1] <= wide[1] for narrow, wide in itertools.pairwise(ends))
-    alone = measure(*(_half(one) for one in models), {}, Settings(confidence=confidence_of(0.95, 5)))["comparison"]
+    alone = measure(_half(first), _half(second), {}, Settings(confidence=confidence_of(0.95, 5)))["comparison"]
     of_five = found["slices"]["even"]["metrics"]["accuracy"]["simultaneous"]["5"]
     assert of_five == [alone["metrics"]["accuracy"]["low"], alone["metrics"]["accuracy"]["high"]]
 
