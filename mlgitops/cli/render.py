@@ -114,6 +114,21 @@ def _rollout(values: Mapping[str, Any]) -> str:
     return f"release {values['release']} is {values['phase']}{share} since {_minute(values['since'])}"
 
 
+def explain(values: Mapping[str, Any]) -> str:
+    """Return the words of `mlgitops explain`."""
+    parts = [paragraph(values["summary"])]
+    for one in values["story"]:
+        by = f", by {one['by']}" if one["by"] else ""
+        parts.append("\n".join([paragraph(f"{_minute(one['at'])}  {one['title']}{by}"), *_paragraphs(one["words"])]))
+    if values["next"]:
+        parts.append("\n".join(["What you can do:", *_paragraphs(values["next"])]))
+    return "\n\n".join([*parts, *([f"drawn: {values['plot']}"] if values["plot"] else [])])
+
+
+def _paragraphs(words: Sequence[str]) -> list[str]:
+    return [paragraph(one, "  ") for one in words]
+
+
 def history(values: Mapping[str, Any]) -> str:
     """Return the words of `mlgitops history`."""
     releases = table(

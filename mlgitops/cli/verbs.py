@@ -18,6 +18,7 @@ VERBS = {
     "status": "Show what serves, what is under way, and what waits for what",
     "history": "Show every release and rollout, and what happened to each",
     "trace": "Follow one production answer back to where it came from",
+    "explain": "Say in plain words why a release is where it is",
     "logs": "Show the log of a training",
     "models": "List the models, show one release, write its model card",
     "report": "Write the HTML report of a model",
@@ -30,7 +31,7 @@ _SECTIONS = {
     "Start": ("init", "local", "demo", "lint", "doctor"),
     "Move": ("train", "reconcile", "promote", "rollback"),
     "Decide": ("hold", "resume", "approve", "reject", "abort"),
-    "Look": ("status", "history", "trace", "logs", "models", "report"),
+    "Look": ("status", "history", "trace", "explain", "logs", "models", "report"),
     "Keep": ("gc", "completion"),
 }
 _INTRODUCTION = """\

@@ -28,6 +28,25 @@ def render(values: Mapping[str, Any]) -> str:
     return _environment().get_template("report.html.j2").render(report=values)
 
 
+def standalone_course(rollout: Mapping[str, Any], made_at: str) -> str | None:
+    """Return the drawing of one rollout as an SVG file of its own; None where nothing ever started.
+
+    Args:
+        rollout: One of `rollouts` of `app.reporting.collect`.
+        made_at: When that was collected.
+    """
+    drawing = plots.course("course", dict(rollout), made_at)
+    if drawing is None:
+        return None
+    style = f"<style>{_style()} svg.plot{{background:var(--page,#fff);padding:8px}}</style>"
+    head, _, rest = str(drawing).partition(">")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{head} xmlns="http://www.w3.org/2000/svg">{style}{rest}\n'
+
+
+def _style() -> str:
+    return resources.files(_PACKAGE).joinpath("style.css").read_text("utf-8")
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
@@ -38,7 +57,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    style = resources.files(_PACKAGE).joinpath("style.css").read_text("utf-8")
+    style = _style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment.globals.update(
         plots=plots,
