@@ -40,8 +40,8 @@ TYPICAL = {
         (
             "Right and wrong answers: of every 100 requests whose right answer is known, 15 were answered wrongly on "
             "the new release and 3.1 on the old one, which answered at the same time (counted: 61 of 412, and 115 of "
-            "3,720). If the new release were no worse, a difference like this would ever show in at most 1 of 23,000 rollouts. "
-            "The plan returns to the old release at 1 of 200, so it did."
+            "3,720). If the new release were no worse, a difference like this would ever show in at most 1 of "
+            "23,000 rollouts. The plan returns to the old release at 1 of 200, so it did."
         ),
     ),
     "rare errors": (
