@@ -1,11 +1,13 @@
 """One idempotent pass over everything: read git, look at the world, decide, write back. It may be killed anywhere."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mlgitops.app.context import View, World, look
-from mlgitops.app.rolling import advance_environment
-from mlgitops.app.training import advance_training
+from mlgitops.app.rolling import environment_unit
+from mlgitops.app.training import training_unit
+from mlgitops.app.writing import Unit, write_together
 from mlgitops.core.errors import Denied, MlgitopsError
 
 MOVES = 60
@@ -36,14 +38,11 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
     if view.problem is not None:
         done.problems.append(view.problem)
     done.problems += _unlisted(view, chosen, environments)
-    for model in chosen:
-        for environment in reversed(environments):
-            _repeat(world, done, lambda e=environment, m=model: advance_environment(world, e, m))  # type: ignore[misc]
-    for model in chosen:
-        _repeat(world, done, lambda m=model: advance_training(world, m))  # type: ignore[misc]
-    for model in chosen:  # what became a candidate just now is proposed in the same pass
-        for environment in environments:
-            _repeat(world, done, lambda e=environment, m=model: advance_environment(world, e, m))  # type: ignore[misc]
+    serving = [environment_unit(world, one, model) for model in chosen for one in reversed(environments)]
+    _move(world, done, serving)
+    _move(world, done, [training_unit(world, model) for model in chosen])
+    # What became a candidate just now is proposed in the same pass.
+    _move(world, done, [environment_unit(world, one, model) for model in chosen for one in environments])
     return done
 
 
@@ -63,14 +62,25 @@ def _unlisted(view: View, models: list[str], environments: list[str]) -> list[Ml
     ]
 
 
-def _repeat(world: World, done: Pass, move: Callable[[], bool]) -> None:
-    """Move one thing until it stands still; its problems stop only itself."""
-    try:
-        for _ in range(MOVES):
-            if not move():
-                return
-            done.moves += 1
-            world.cluster.sync()
-    except MlgitopsError as error:
-        if str(error) not in {str(one) for one in done.problems}:
-            done.problems.append(error)
+def _move(world: World, done: Pass, units: Sequence[Unit]) -> None:
+    """Move units together until each stands still; the problems of one stop only itself."""
+    waiting, looks = list(units), Counter[int]()
+    while waiting:
+        try:
+            written = write_together(world, waiting)
+            done.problems += _new(written.problems, done)
+            done.moves += len(written.moved)
+            if written.moved:
+                world.cluster.sync()
+        except MlgitopsError as error:
+            done.problems += _new([error], done)
+            return
+        looks.update(map(id, written.moved))
+        # Who was not looked at yet comes first, so that nobody who moves again and again keeps the others waiting.
+        waiting = [*written.left, *(one for one in written.moved if looks[id(one)] < MOVES)]
+
+
+def _new(problems: Sequence[MlgitopsError], done: Pass) -> list[MlgitopsError]:
+    """Return problems that the pass did not tell yet."""
+    known = {str(one) for one in done.problems}
+    return list({str(one): one for one in problems if str(one) not in known}.values())

@@ -11,7 +11,7 @@ from mlgitops.app.context import View, World
 from mlgitops.app.evaluating import MODEL_FILE, all_gates, judged
 from mlgitops.app.moves import AUTOMATION, Move, Record, put, rolled_back, target_of
 from mlgitops.app.promoting import automatic_promotion, trusted_in
-from mlgitops.app.writing import write
+from mlgitops.app.writing import Unit
 from mlgitops.core import diary, driver
 from mlgitops.core import rollout as machine
 from mlgitops.core.analysis.verdict import Outcome
@@ -32,12 +32,8 @@ PATIENCE: Final = timedelta(seconds=10)
 """A rollback that takes longer is told, at every look: it has no failing exit."""
 
 
-def advance_environment(world: World, environment: str, model: str) -> bool:
-    """Make the next move of one model in one environment; returns whether anything was written.
-
-    Raises:
-        MlgitopsError: Something could not be found out; nothing was half-written.
-    """
+def environment_unit(world: World, environment: str, model: str) -> Unit:
+    """Return what makes the next move of one model in one environment."""
 
     def decide(view: View) -> str | None:
         unit, folder, state = _unit(view, environment, model)
@@ -48,7 +44,7 @@ def advance_environment(world: World, environment: str, model: str) -> bool:
         unit, folder, state = _unit(view, environment, model)
         return projected(view, folder, state) or automatic_promotion(world, view, unit, folder, state)
 
-    return write(world, decide, project)
+    return Unit(decide, project)
 
 
 def _unit(view: View, environment: str, model: str) -> tuple[Environment, Folder, EnvironmentState]:

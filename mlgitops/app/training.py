@@ -7,7 +7,7 @@ from typing import Any
 from mlgitops.app.context import View, World
 from mlgitops.app.evaluating import MODEL_FILE, judged, own_gates
 from mlgitops.app.moves import AUTOMATION, now
-from mlgitops.app.writing import write
+from mlgitops.app.writing import Unit
 from mlgitops.core import diary
 from mlgitops.core import release as machine
 from mlgitops.core.errors import Denied, DigestMismatch, InvalidInput, NotFound
@@ -24,12 +24,8 @@ LOG_LIMIT_BYTES = 200_000
 """The ledger keeps the end of a log."""
 
 
-def advance_training(world: World, model: str) -> bool:
-    """Make the next move of one model's releases; returns whether anything was written.
-
-    Raises:
-        MlgitopsError: Something could not be found out; nothing was half-written.
-    """
+def training_unit(world: World, model: str) -> Unit:
+    """Return what makes the next move of one model's releases."""
 
     def decide(view: View) -> str | None:
         moved = _next(world, view, model)
@@ -38,7 +34,7 @@ def advance_training(world: World, model: str) -> bool:
         view.ledger.put_release(moved)
         return diary.release(moved)
 
-    return write(world, decide, lambda view: projected(view, model))
+    return Unit(decide, lambda view: projected(view, model))
 
 
 def _next(world: World, view: View, model: str) -> Release | None:

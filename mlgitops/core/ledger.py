@@ -137,6 +137,34 @@ class EnvironmentState:
         return tuple(one for _, one in sorted(self.rollouts.items()) if one.release == release)
 
 
+class Part:
+    """What one decision puts into a ledger that others write, too."""
+
+    def __init__(self, written: dict[str, bytes | None], read: Read) -> None:
+        """Watch `written`, over what `read` returns."""
+        self._written, self._read = written, read
+        self._before: dict[str, tuple[bool, bytes | None]] = {}
+
+    def keep(self, path: str) -> None:
+        """Remember what a file was before it is written for the first time."""
+        self._before.setdefault(path, (path in self._written, self._written.get(path)))
+
+    @property
+    def files(self) -> Mapping[str, bytes | None]:
+        """Files that are not what they were before this part."""
+        former = {path: data if known else self._read(path) for path, (known, data) in self._before.items()}
+        return {path: self._written.get(path) for path, data in former.items() if self._written.get(path) != data}
+
+    def undo(self) -> None:
+        """Take back what was put."""
+        for path, (known, data) in self._before.items():
+            if known:
+                self._written[path] = data
+            else:
+                self._written.pop(path, None)
+        self._before.clear()
+
+
 class Ledger:
     """A ledger as one revision has it, plus what is to be written."""
 
@@ -144,6 +172,7 @@ class Ledger:
         """Read through `read` and `paths` (see `ports.repository.Snapshot`)."""
         self._read, self._paths, self.revision = read, paths, revision
         self._written: dict[str, bytes | None] = {}
+        self._part: Part | None = None
 
     @property
     def exists(self) -> bool:
@@ -185,7 +214,7 @@ class Ledger:
 
     def put_release(self, release: Release) -> None:
         """Write a release."""
-        self._written[_release_path(release.submission.model, release.name)] = _dump(release.to_mapping())
+        self._put(_release_path(release.submission.model, release.name), _dump(release.to_mapping()))
 
     def last_submitted(self, model: str) -> Release | None:
         """Return the release submitted last, be it new or recognised again."""
@@ -194,7 +223,7 @@ class Ledger:
 
     def put_last_submitted(self, model: str, name: str) -> None:
         """Remember which release was submitted last."""
-        self._written[f"models/{model}/last-submitted"] = f"{name}\n".encode()
+        self._put(f"models/{model}/last-submitted", f"{name}\n".encode())
 
     def report(self, model: str, key: str) -> Mapping[str, Any] | None:
         """Return an evaluation report."""
@@ -203,7 +232,7 @@ class Ledger:
 
     def put_report(self, model: str, key: str, report: Mapping[str, Any]) -> None:
         """Write an evaluation report."""
-        self._written[f"models/{model}/reports/{key}.json"] = _json_bytes(report)
+        self._put(f"models/{model}/reports/{key}.json", _json_bytes(report))
 
     def environments(self) -> tuple[tuple[str, str], ...]:
         """Return every (environment, model) that ever had a rollout or a hold."""
@@ -232,9 +261,9 @@ class Ledger:
     def put_state(self, state: EnvironmentState) -> None:
         """Write one model's state in one environment."""
         folder = f"environments/{state.environment}/{state.model}"
-        self._written[f"{folder}/state.yaml"] = _dump(_state_mapping(state))
+        self._put(f"{folder}/state.yaml", _dump(_state_mapping(state)))
         for number, one in state.rollouts.items():
-            self._written[f"{folder}/rollouts/{number:05}.yaml"] = _dump(one.to_mapping())
+            self._put(f"{folder}/rollouts/{number:05}.yaml", _dump(one.to_mapping()))
 
     def decision(self, environment: str, model: str, name: str) -> Mapping[str, Any] | None:
         """Return a decision record."""
@@ -251,8 +280,8 @@ class Ledger:
     def put_decision(self, environment: str, model: str, name: str, record: Mapping[str, Any], words: str) -> None:
         """Write a decision record: JSON for programs, Markdown for people."""
         folder = f"environments/{environment}/{model}/decisions"
-        self._written[f"{folder}/{name}.json"] = _json_bytes(record)
-        self._written[f"{folder}/{name}.md"] = words.encode()
+        self._put(f"{folder}/{name}.json", _json_bytes(record))
+        self._put(f"{folder}/{name}.md", words.encode())
 
     def log(self, model: str, release: str) -> bytes | None:
         """Return the log kept of a training."""
@@ -260,7 +289,21 @@ class Ledger:
 
     def put_log(self, model: str, release: str, log: bytes) -> None:
         """Keep a training's log."""
-        self._written[f"models/{model}/logs/{release}.log"] = log
+        self._put(f"models/{model}/logs/{release}.log", log)
+
+    @contextmanager
+    def part(self) -> Iterator["Part"]:
+        """Give what is put meanwhile as a part of its own, which can be taken back; parts come one after another."""
+        self._part = Part(self._written, self._read)
+        try:
+            yield self._part
+        finally:
+            self._part = None
+
+    def _put(self, path: str, data: bytes) -> None:
+        if self._part is not None:
+            self._part.keep(path)
+        self._written[path] = data
 
     def _get(self, path: str) -> bytes | None:
         return self._written[path] if path in self._written else self._read(path)
