@@ -1,19 +1,20 @@
 """A repository behind https or ssh: a cached bare clone, fetched before each read, pushed with a lease."""
 
 import base64
+import fcntl
 import hashlib
 import os
 import re
 import shlex
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Final, Literal
 
-import filelock
 import pygit2
 from pygit2.enums import CredentialType
 
@@ -26,6 +27,7 @@ from mlgitops.core.errors import Conflict, Denied, InvalidInput, MlgitopsError, 
 _CONNECT_MILLISECONDS: Final = 20_000
 _SILENCE_MILLISECONDS: Final = 60_000
 _CACHE_PATIENCE_SECONDS: Final = 300.0
+_LOOK_AGAIN_SECONDS: Final = 0.02
 _TRACKED: Final = "refs/tracked/"
 _WORDS_LIMIT: Final = 2_000
 """Characters of a server's words that are kept."""
@@ -123,13 +125,9 @@ class RemoteTransport:
         self._location, self._credentials = location, given
         key = hashlib.sha256(location.url.encode()).hexdigest()[:20]
         self._path = cache / f"{key}.git"
-        self._lock = filelock.FileLock(cache / f"{key}.lock", timeout=_CACHE_PATIENCE_SECONDS)
+        self._lock = cache / f"{key}.lock"
         self._guard = threading.RLock()
         self._inode = -1
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Unavailable(str(cache), f"no clone can be kept there: {error.strerror}") from error
         with self._session():
             pass
 
@@ -325,13 +323,31 @@ class RemoteTransport:
     @contextmanager
     def _session(self) -> Iterator[None]:
         """Hold the clone for this thread and process alone, made anew where it is missing or half made."""
+        with self._guard, self._alone():
+            self._open()
+            yield
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock that the kernel frees however a process ends.
+
+        A library would be a tenth of what a command takes to edit and push: each command starts anew and imports it.
+        """
+        deadline = time.monotonic() + _CACHE_PATIENCE_SECONDS
         try:
-            with self._guard, self._lock:
-                self._open()
-                yield
-        except filelock.Timeout as error:
-            seconds = int(_CACHE_PATIENCE_SECONDS)
-            raise Unavailable(str(self._path), f"another process has held the cached clone for {seconds} s") from error
+            self._lock.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Unavailable(str(self._lock), f"no clone can be kept there: {error.strerror}") from error
+        try:
+            while not _locked(descriptor):
+                if time.monotonic() > deadline:
+                    seconds = int(_CACHE_PATIENCE_SECONDS)
+                    raise Unavailable(str(self._path), f"another process has held the cached clone for {seconds} s")
+                time.sleep(_LOOK_AGAIN_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _open(self) -> None:
         try:
@@ -372,6 +388,15 @@ class RemoteTransport:
         self._inode = -1
         shutil.rmtree(self._path, ignore_errors=True)
         self._open()
+
+
+def _locked(descriptor: int) -> bool:
+    """Take the lock of a file where nobody else has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _oid(value: pygit2.Oid) -> pygit2.Oid | None:

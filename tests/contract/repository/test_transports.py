@@ -2,6 +2,7 @@
 
 import dataclasses
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -366,3 +367,19 @@ def test_a_race_found_by_the_server_is_a_conflict(http_place, refs):
     with pytest.raises(Conflict):
         repository.create(dict.fromkeys(refs, BEGIN))
     assert head(http_place.bare, "refs/heads/b") is None
+
+
+def test_one_process_at_a_time_uses_a_clone(http_place, monkeypatch):
+    """Who needs a cached clone that another process holds waits for it, and says so when it waited too long."""
+    repository = http_place.open()
+    (lock,) = (http_place.folder / "cache").glob("*.lock")
+    hold = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", hold, lock]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        monkeypatch.setattr("mlgitops.adapters.repository.remote._CACHE_PATIENCE_SECONDS", 0.1)
+        with pytest.raises(Unavailable, match="another process"):
+            repository.snapshot(MAIN)
+        monkeypatch.setattr("mlgitops.adapters.repository.remote._CACHE_PATIENCE_SECONDS", 60.0)
+        threading.Timer(0.3, other.stdin.close).start()
+        assert repository.snapshot(MAIN).revision is None
