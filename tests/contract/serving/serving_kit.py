@@ -53,8 +53,8 @@ def route(model: str, baseline: int | None, canary: int | None, cohort: str = "1
 class Engine:
     """A controller that ticks in a thread, as the engine's loop does, and the port that looks at it."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.home = root, root / "home"
+    def __init__(self, root: Path, *, loader: str | None = LOADER) -> None:
+        self.root, self.home, self._loader = root, root / "home", loader
         self.serving = EmbeddedServing(self.home)
         self._stop = threading.Event()
         self._models = 0
@@ -69,7 +69,7 @@ class Engine:
     def open(self) -> None:
         self._stop.clear()
         variables = {"PYTHONPATH": str(ROOT)}
-        self.controller = ServingController(self.home, self.resolve, loader=LOADER, variables=variables)
+        self.controller = ServingController(self.home, self.resolve, loader=self._loader, variables=variables)
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
         self.until(lambda: self.controller.router_port is not None)
