@@ -199,9 +199,7 @@ def _measure(name: str, bench: Bench, rounds: int, seconds: float) -> int:
     added = table["split", 1].percentile(50) - table["straight", 1].percentile(50)
     slow = table["split", 1].percentile(99) - table["straight", 1].percentile(99)
     share = statistics.median(table["split", 8].rates) / statistics.median(table["straight", 8].rates)
-    print(
-        f"the split adds {added:.2f} ms at p50 and {slow:.2f} ms at p99, and passes {share:.2f} of what a server answers"
-    )
+    print(f"the split adds {added:.2f} ms at p50, {slow:.2f} ms at p99, {share:.2f} of the answers")
     print(f"{len(changing.latencies):,} requests while weights changed {changes} times: {changing.failed} failed")
     return sum(runs.failed for runs in table.values())
 
