@@ -2,6 +2,7 @@
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from threading import Lock
 from typing import Any, Final
@@ -21,8 +22,10 @@ PATH_POINTS = 400
 """Points of evidence and traffic kept in a decision record, for its plots."""
 
 
-REMEMBERED: Final = 32
+REMEMBERED: Final = 4_096
 """Judged steps whose metrics are kept in the process."""
+REMEMBERED_SAMPLES: Final = 400_000
+"""Samples that they rest on together, at most: the steps looked at longest ago go first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +42,38 @@ class _Judged:
     metrics: tuple[MetricVerdict, ...]
 
 
-_remembered: OrderedDict[tuple[object, ...], _Judged] = OrderedDict()
-_one_at_a_time = Lock()
+class _Memory:
+    """What the metrics said of samples, kept in the process: a pass asks several times, and most see nothing new."""
+
+    def __init__(self) -> None:
+        self._judged: OrderedDict[tuple[object, ...], _Judged] = OrderedDict()
+        self._samples = 0
+        self._one_at_a_time = Lock()
+
+    def metrics(
+        self, key: tuple[object, ...], samples: tuple[Sample, ...], judged: Callable[[], tuple[MetricVerdict, ...]]
+    ) -> tuple[MetricVerdict, ...]:
+        """Return what was said of the same samples; else judge them."""
+        with self._one_at_a_time:
+            known = self._judged.pop(key, None)
+            # The samples themselves, not their number and time: another world in this process may have the same names.
+            if known is None or known.samples != samples:
+                self._samples += len(samples) - (len(known.samples) if known else 0)
+                known = _Judged(samples=samples, metrics=judged())
+            self._judged[key] = known
+            while len(self._judged) > 1 and (len(self._judged) > REMEMBERED or self._samples > REMEMBERED_SAMPLES):
+                _, gone = self._judged.popitem(last=False)
+                self._samples -= len(gone.samples)
+            return known.metrics
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._one_at_a_time:
+            self._judged.clear()
+            self._samples = 0
+
+
+_remembered = _Memory()
 
 
 def judge(world: World, rollout: Rollout) -> Judgement:
@@ -72,16 +105,11 @@ def _metrics(rollout: Rollout, samples: tuple[Sample, ...]) -> tuple[MetricVerdi
     proposal, plan = rollout.proposal, rollout.proposal.plan
     of_step, alpha, dispersion = cohort(rollout, rollout.step + 1), plan["alpha"], plan.get("dispersion")
     key = (proposal.environment, proposal.model, of_step, rules(plan), alpha, dispersion)
-    with _one_at_a_time:
-        known = _remembered.get(key)
-        # The samples themselves, not their number and time: another world in this process may have the same names.
-        if known is None or known.samples != samples:
-            metrics = judge_metrics(samples, rules(plan), alpha=alpha, dispersion=dispersion, cohort=of_step)
-            known = _remembered[key] = _Judged(samples=samples, metrics=metrics)
-        _remembered.move_to_end(key)
-        while len(_remembered) > REMEMBERED:
-            _remembered.popitem(last=False)
-    return known.metrics
+    return _remembered.metrics(
+        key,
+        samples,
+        lambda: judge_metrics(samples, rules(plan), alpha=alpha, dispersion=dispersion, cohort=of_step),
+    )
 
 
 def beyond_limits(world: World, rollout: Rollout) -> str:

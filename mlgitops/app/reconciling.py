@@ -1,7 +1,7 @@
 """One idempotent pass over everything: read git, look at the world, decide, write back. It may be killed anywhere."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mlgitops.app.context import View, World, look
@@ -38,12 +38,15 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
     if view.problem is not None:
         done.problems.append(view.problem)
     done.problems += _unlisted(view, chosen, environments)
-    serving = [environment_unit(world, one, model) for model in chosen for one in reversed(environments)]
-    _move(world, done, serving)
-    _move(world, done, [training_unit(world, model) for model in chosen])
-    # What became a candidate just now is proposed in the same pass.
-    _move(world, done, [environment_unit(world, one, model) for model in chosen for one in environments])
+    moved = _move(world, done, _serving(world, chosen, environments[::-1]))
+    moved |= _move(world, done, {training_unit(world, model): model for model in chosen})
+    # What became a candidate, or trusted, just now is proposed in the same pass.
+    _move(world, done, _serving(world, [one for one in chosen if one in moved], environments))
     return done
+
+
+def _serving(world: World, models: Sequence[str], environments: Sequence[str]) -> dict[Unit, str]:
+    return {environment_unit(world, one, model): model for model in models for one in environments}
 
 
 def _unlisted(view: View, models: list[str], environments: list[str]) -> list[MlgitopsError]:
@@ -62,9 +65,13 @@ def _unlisted(view: View, models: list[str], environments: list[str]) -> list[Ml
     ]
 
 
-def _move(world: World, done: Pass, units: Sequence[Unit]) -> None:
-    """Move units together until each stands still; the problems of one stop only itself."""
-    waiting, looks = list(units), Counter[int]()
+def _move(world: World, done: Pass, units: Mapping[Unit, str]) -> set[str]:
+    """Move units together until each stands still; the problems of one stop only itself.
+
+    Returns:
+        The models of the units that moved.
+    """
+    waiting, looks = list(units), Counter[Unit]()
     while waiting:
         try:
             written = write_together(world, waiting)
@@ -74,10 +81,11 @@ def _move(world: World, done: Pass, units: Sequence[Unit]) -> None:
                 world.cluster.sync()
         except MlgitopsError as error:
             done.problems += _new([error], done)
-            return
-        looks.update(map(id, written.moved))
+            break
+        looks.update(written.moved)
         # Who was not looked at yet comes first, so that nobody who moves again and again keeps the others waiting.
-        waiting = [*written.left, *(one for one in written.moved if looks[id(one)] < MOVES)]
+        waiting = [*written.left, *(one for one in written.moved if looks[one] < MOVES)]
+    return {units[one] for one in looks}
 
 
 def _new(problems: Sequence[MlgitopsError], done: Pass) -> list[MlgitopsError]:

@@ -27,7 +27,7 @@ Project = Callable[[View], Sequence[Change]]
 """From a view, with the decision in its ledger, to what `main` still lacks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unit:
     """What decides by itself: one model in one environment, or the trainings of one model."""
 

@@ -24,6 +24,8 @@ KEPT_PROJECTIONS: Final = 12
 """Projections kept per model and environment: a `main` further behind than that is a foreign change."""
 CACHED: Final = 32_768
 """Files read that are kept: a cache smaller than a ledger would miss every one of them, as they are read in order."""
+STATES: Final = 4_096
+"""States that are kept."""
 Read = Callable[[str], bytes | None]
 _SAID: Final = "reason message subject author by error refused words differences selfReported probe"
 WORDS: Final = frozenset(_SAID.split())
@@ -243,15 +245,10 @@ class Ledger:
         """Return one model's state in one environment; an empty one where nothing ever happened."""
         folder = f"environments/{environment}/{model}"
         path = f"{folder}/state.yaml"
-        data = self._get(path)
-        values = {} if data is None else load_plain(data, path)
-        found = {}
-        for one in self._all_paths(f"{folder}/rollouts"):
-            rollout = _rollout(self._get(one) or b"", one)
-            found[rollout.number] = rollout
-        with _readable(path):
-            state = _state(environment, model, values, found)
-        return replace(state, rejected=self._rejected(model, found.values()))
+        rollouts = tuple((one, self._get(one) or b"") for one in self._all_paths(f"{folder}/rollouts"))
+        state = _read_state(environment, model, self._get(path), rollouts)
+        rejected = self._rejected(model, state.rollouts.values())
+        return replace(state, rejected=rejected) if rejected else state
 
     def _rejected(self, model: str, found: Iterable[Rollout]) -> frozenset[str]:
         served = {one.release for one in found if one.phase is RolloutPhase.RETIRED}
@@ -359,6 +356,18 @@ def _state(environment: str, model: str, values: Mapping[str, Any], found: Mappi
         foreign=Foreign(**{**foreign, "differences": tuple(foreign["differences"])}) if foreign else None,
         approvals=tuple(Approval(**one) for one in values.get("approvals", ())),
     )
+
+
+@lru_cache(maxsize=STATES)
+def _read_state(
+    environment: str, model: str, data: bytes | None, rollouts: tuple[tuple[str, bytes], ...]
+) -> EnvironmentState:
+    """Read a state; the same bytes are read once in a process."""
+    path = f"environments/{environment}/{model}/state.yaml"
+    values = {} if data is None else load_plain(data, path)
+    found = [_rollout(content, one) for one, content in rollouts]
+    with _readable(path):
+        return _state(environment, model, values, {one.number: one for one in found})
 
 
 @lru_cache(maxsize=CACHED)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 MODEL_FILE = "mlgitops.yaml"
 ENVIRONMENTS_FILE = "environments.yaml"
 LONGEST_FILE_BYTES = 65_536
+READ = 4_096
+"""Files of each kind that are kept: fewer than there are models would make every pass read all of them again."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=READ)
 def load_model(data: bytes, path: str = MODEL_FILE) -> "ModelConfiguration":
     """Return what a model repository's `mlgitops.yaml` says.
 
@@ -88,7 +90,7 @@ def read_environment_names(data: bytes, path: str = ENVIRONMENTS_FILE) -> tuple[
     return tuple(one.name for one in load_environments(data, path).environments)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=READ)
 def read_promotion(data: bytes) -> tuple[int, str] | None:
     """Return the number and the release that a `rollout.yaml` names, for what only looks; None where it names none.
 
@@ -103,7 +105,7 @@ def read_promotion(data: bytes) -> tuple[int, str] | None:
     return (number, release) if isinstance(number, int) and isinstance(release, str) else None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=READ)
 def load_rollout(data: bytes, path: str) -> "RolloutFields":
     """Return what a `rollout.yaml` asks for.
 

@@ -138,7 +138,7 @@ def test_killed_anywhere_all_of_them_go_on(world: tuple[World, Engine]) -> None:
 
 def test_a_rollback_by_hand_beats_a_batch_decided_before(world: tuple[World, Engine]) -> None:
     """A rollback that lands between a batch's reading and its writing wins, and the others' decisions land too."""
-    rolled = []
+    rolled: list[bool] = []
 
     def intervene(_: int, ref: str) -> None:
         if ref == LEDGER and not rolled:
@@ -195,7 +195,7 @@ def test_a_part_that_failed_leaves_nothing(world: tuple[World, Engine]) -> None:
 
 def test_a_lost_race_repeats_every_decision(world: tuple[World, Engine]) -> None:
     """When the ledger moved, all of a batch is decided anew on what is there now; what landed is told as moved."""
-    lost = []
+    lost: list[bool] = []
 
     def lose(_: int, ref: str) -> None:
         if ref == MAIN and len(lost) < 2:

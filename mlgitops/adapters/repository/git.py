@@ -56,6 +56,8 @@ class TreeSnapshot:
     def __init__(self, commit: pygit2.Commit | None) -> None:
         self._commit = commit
         self._tree = commit.tree if commit is not None else None
+        self._known: dict[str, bytes | None] = {}
+        self._folders: dict[str, pygit2.Tree | None] = {"": self._tree}
 
     @property
     def revision(self) -> str | None:
@@ -64,13 +66,25 @@ class TreeSnapshot:
 
     def read(self, path: str) -> bytes | None:
         """Return a regular file's content; None for what is missing, and for folders, links and submodules."""
-        with _translated():
-            return trees.read(self._tree, path)
+        if path not in self._known:
+            with _translated():
+                folder, _, name = path.rpartition("/")
+                self._known[path] = trees.read(self._folder(folder), name)
+        return self._known[path]
+
+    def _folder(self, path: str) -> pygit2.Tree | None:
+        """Return a folder; each is looked up once, however many files are read of it."""
+        if path not in self._folders:
+            above, _, name = path.rpartition("/")
+            found = trees.find(self._folder(above), name)
+            self._folders[path] = found if isinstance(found, pygit2.Tree) else None
+        return self._folders[path]
 
     def paths(self, prefix: str = "") -> tuple[str, ...]:
         """Return the paths of all regular files below the folder `prefix`, sorted."""
         with _translated():
-            return trees.regular_paths(self._tree, prefix)
+            folder = prefix.rstrip("/")
+            return trees.regular_paths(self._folder(folder), folder)
 
 
 class GitRepository:

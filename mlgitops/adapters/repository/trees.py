@@ -62,6 +62,11 @@ def check_paths(files: Mapping[str, bytes | None]) -> None:
         raise InvalidInput(problems)
 
 
+LISTED: Final = 8_192
+"""Folders whose paths are kept: under the same identity a tree has the same paths, whatever the revision."""
+_listed: dict[tuple[pygit2.Oid, str], tuple[str, ...]] = {}
+
+
 def find(tree: pygit2.Tree | None, path: str) -> pygit2.Object | None:
     """Return the entry at a path, or None; folders on the way are followed, links and submodules are not."""
     found: pygit2.Object | None = tree
@@ -88,14 +93,18 @@ def walk(tree: pygit2.Tree, prefix: str = "") -> Iterator[tuple[str, pygit2.Obje
             yield path, entry
 
 
-def regular_paths(tree: pygit2.Tree | None, prefix: str) -> tuple[str, ...]:
-    """Return the paths of the regular files below the folder `prefix`, sorted; of the whole tree for an empty one."""
-    folder = prefix.rstrip("/")
-    top = find(tree, folder) if folder else tree
-    if not isinstance(top, pygit2.Tree):
+def regular_paths(top: pygit2.Tree | None, folder: str) -> tuple[str, ...]:
+    """Return the paths of the regular files below `top`, which stands at the path `folder`, sorted."""
+    if top is None:
         return ()
-    entries = walk(top, folder + "/" if folder else "")
-    return tuple(sorted(path for path, entry in entries if entry.filemode in REGULAR))
+    known = _listed.get((top.id, folder))
+    if known is None:
+        entries = walk(top, folder + "/" if folder else "")
+        known = tuple(sorted(path for path, entry in entries if entry.filemode in REGULAR))
+        _listed[top.id, folder] = known
+        while len(_listed) > LISTED:
+            _listed.pop(next(iter(_listed)), None)
+    return known
 
 
 def edit(repository: pygit2.Repository, tree: pygit2.Tree | None, files: Mapping[str, bytes | None]) -> pygit2.Oid:

@@ -7,6 +7,7 @@ values of a file, and each `differences_*` says where they are not what the tool
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from mlgitops.core.errors import InvalidInput, Problem
@@ -25,6 +26,9 @@ SERVICE_KIND: Final = "InferenceService"
 ROUTE_KIND: Final = "HTTPRoute"
 ROLLOUT_KIND: Final = "Rollout"
 KUSTOMIZATION_KIND: Final = "Kustomization"
+
+COMPARED: Final = 8_192
+"""Files whose comparison is kept: a pass compares the same bytes with the same values again and again."""
 
 Pointer = tuple[str | int | Named, ...]
 _METADATA: Final[Pointer] = ("metadata",)
@@ -376,6 +380,7 @@ def read_service(data: bytes, path: str) -> ServiceFields:
     )
 
 
+@lru_cache(maxsize=COMPARED)
 def differences_service(data: bytes, path: str, fields: ServiceFields) -> tuple[Difference, ...]:
     """Return where the owned fields of an InferenceService are not `fields`; KServe's traffic fields must be absent."""
     service = _load(data, path, SERVICE_KIND)
@@ -436,6 +441,7 @@ def read_route(data: bytes, path: str) -> RouteFields:
     )
 
 
+@lru_cache(maxsize=COMPARED)
 def differences_route(data: bytes, path: str, fields: RouteFields) -> tuple[Difference, ...]:
     """Return where the owned fields of an HTTPRoute are not `fields`."""
     route = _load(data, path, ROUTE_KIND)
@@ -525,6 +531,7 @@ def unlist_resource(data: bytes, path: str, resource: str) -> bytes:
     return _apply(kustomization, (), (RemoveItem(("resources",), resource),))
 
 
+@lru_cache(maxsize=COMPARED)
 def listed_resources(data: bytes, path: str) -> tuple[str, ...]:
     """Return what a kustomization lists, in order.
 
