@@ -123,7 +123,7 @@ def commands() -> str:
                     "`MLGITOPS_SIGNING_KEY`: a path or gpg's key id; `MLGITOPS_SIGNING_PROGRAM`: `ssh` or `gpg`",
                     "commits are not signed; the program is ssh",
                 ),
-                ("a Prometheus server, and its token", "", "`MLGITOPS_PROMETHEUS`, `MLGITOPS_PROMETHEUS_TOKEN`", "none"),
+                ("a Prometheus server", "", "`MLGITOPS_PROMETHEUS`, `MLGITOPS_PROMETHEUS_TOKEN`", "none"),
                 ("the command that tells counts", "", "`MLGITOPS_METRICS_COMMAND`", "none"),
                 ("clones of repositories behind a server", "", "`XDG_CACHE_HOME`", "`~/.cache/mlgitops`"),
             ],
