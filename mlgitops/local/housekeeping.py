@@ -10,7 +10,7 @@ from typing import Final
 
 from mlgitops.core.errors import Unavailable
 
-_SETTINGS: Final = (
+GIT_SETTINGS: Final = (
     "gc.auto=1000",  # loose objects before anything is done
     "gc.autoDetach=false",  # a child of the engine, which ends it
     "gc.pruneExpire=2.weeks.ago",  # what a writer has not tied to a branch yet stays
@@ -33,7 +33,7 @@ class Housekeeping:
         Raises:
             Unavailable: git is not there, or could not do it.
         """
-        settings = [word for one in _SETTINGS for word in ("-c", one)]
+        settings = [word for one in GIT_SETTINGS for word in ("-c", one)]
         command = ["git", *settings, "-C", str(self._repository), "gc", "--auto", "--quiet"]
         try:
             process = subprocess.Popen(
