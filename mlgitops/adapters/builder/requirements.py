@@ -42,14 +42,29 @@ class Locked:
     """Its marker, if any, is true on this machine."""
 
 
-def installed_versions() -> dict[str, str]:
+class _Installed(Mapping[str, str]):
+    """Versions by normalised name; only those asked for are read, which takes a millisecond each."""
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            found: str | None = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found = None
+        if not found:  # a half-removed package has none
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        names = (one.metadata["Name"] for one in importlib.metadata.distributions())
+        return iter({canonicalize_name(name) for name in names if name})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def installed_versions() -> Mapping[str, str]:
     """Return the versions of this interpreter's distributions by normalised name."""
-    found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:  # a half-removed package has none
-            found.setdefault(canonicalize_name(name), distribution.version)
-    return found
+    return _Installed()
 
 
 def check_lock(data: bytes, path: str, installed: Mapping[str, str]) -> None:
@@ -66,7 +81,7 @@ def check_lock(data: bytes, path: str, installed: Mapping[str, str]) -> None:
     problems: list[Problem] = []
     locked = [item for item in parse_lock(data, path, problems) if item.applies]
     for item in locked:
-        found = installed.get(item.name) or installed.get(_SAME.get(item.name, ""))
+        found = installed.get(item.name) or installed.get(_SAME.get(item.name, item.name))
         if found is None:
             message = f"{item.name}=={item.version} is locked, but {item.name} is not installed"
         elif not _same_version(item.version, found):
