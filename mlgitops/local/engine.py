@@ -34,6 +34,7 @@ from mlgitops.ports.repository import Snapshot
 TICK_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 0.5
 RECONCILE_SECONDS: Final = 0.5
+"""Longest pause between two passes; what jobs or services do ends it."""
 HOUSEKEEPING_SECONDS: Final = 3600.0
 
 
@@ -84,7 +85,8 @@ class Engine:
         self._applier = Applier(world.repository, self._cluster, self._serving, self._problems)
         self._pushes = Pushes(home, observer)
         self._seen: dict[str, str | None] = {}
-        self._stop = threading.Event()
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._looked = (0, 0)
         store.root.mkdir(parents=True, exist_ok=True)
 
     def _image(self, reference: str) -> ImageContent:
@@ -105,6 +107,7 @@ class Engine:
             self._supervising()
         finally:
             self.stop()
+            self._wake.set()
             self._join(others)
             self._serving.close()
             self._cluster.close()
@@ -129,6 +132,10 @@ class Engine:
             ticks = {"training": self._cluster.tick, "serving": self._serving.tick, "metrics": self._scraper.tick}
             for topic, tick in ticks.items():
                 self._problems.attempt(topic, tick)
+            seen = (self._cluster.changes, self._serving.changes)
+            if seen != self._looked:  # what reconcile waits for may have come
+                self._looked = seen
+                self._wake.set()
 
     def _apply(self) -> None:
         self._diary(MAIN, self._applier.look())
@@ -136,7 +143,11 @@ class Engine:
     # --- reconciling --------------------------------------------------------------------------------------------------
 
     def _reconciling(self) -> None:
-        while not self._stop.wait(RECONCILE_SECONDS):
+        while not self._stop.is_set():
+            self._wake.wait(RECONCILE_SECONDS)
+            self._wake.clear()
+            if self._stop.is_set():
+                return
             self._problems.attempt("reconciling", self._pass)
             self._problems.attempt("status", self._after_pass)
 
@@ -148,7 +159,7 @@ class Engine:
     # --- pushes -------------------------------------------------------------------------------------------------------
 
     def _taking(self) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
+        while not self._stop.wait(TICK_SECONDS):
             self._problems.attempt("pushes", self._pushes.look)
 
     # --- housekeeping -------------------------------------------------------------------------------------------------

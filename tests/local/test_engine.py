@@ -248,3 +248,17 @@ def sleepers() -> list[int]:
         if entry.name.isdigit() and b"test.py" in words and sys.executable.encode() in words and "mlgitops-" in where:
             found.append(int(entry.name))
     return found
+
+
+def test_what_begins_to_serve_ends_the_pause_between_two_passes(machine, monkeypatch):
+    """A pass follows at once when a job or a service changes, however long the pause would still be."""
+    monkeypatch.setattr("mlgitops.local.engine.RECONCILE_SECONDS", 3600.0)
+    passes: list[Any] = []
+
+    def note_pass(engine: Engine) -> None:
+        passes.append(engine._serving.observation().get("production", {}).get("models"))
+
+    monkeypatch.setattr(Engine, "_pass", note_pass)
+    machine.write(release(machine, "first", 2))
+    machine.start()
+    machine.until(lambda: any(models and models["digits"]["baseline"]["ready"] for models in passes), 30)

@@ -68,6 +68,8 @@ class ClusterController:
         self._options = options or Options()
         self._node = Node(options=self._options, puller=Puller(image), claims=dict(claims or {}))
         self._records: list[Record] = []
+        self.changes = 0
+        """Grows whenever a job is seen otherwise than before; who looks need not look before it does."""
         for parent in (one for environment in folders(self.home / "jobs") for one in folders(environment)):
             for folder in folders(parent):
                 self._load(folder)
@@ -367,4 +369,5 @@ class ClusterController:
         fresh = json.dumps(values, sort_keys=True)
         if fresh != record.written:
             write_json(record.folder / "status.json", values)
+            self.changes += 1
             record.written = fresh

@@ -97,6 +97,8 @@ class ServingController:
         self._draining: list[tuple[Child, int | None, float]] = []
         """Child, its port, and when its time is over (monotonic)."""
         self._written: tuple[bytes | None, tuple[int, ...]] = (None, ())
+        self.changes = 0
+        """Grows whenever something is served otherwise than before; who looks need not look before it does."""
         self._guard = threading.RLock()
 
     @property
@@ -258,6 +260,7 @@ class ServingController:
         if data != self._written[0]:
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
             write_atomically(self._home / layout.OBSERVATION, json.dumps({**value, "at": at}, indent=1).encode())
+            self.changes += 1
         self._written = (data, pids)
 
 
