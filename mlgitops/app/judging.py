@@ -12,9 +12,11 @@ from mlgitops.app.moves import Record, now
 from mlgitops.core.analysis import limits
 from mlgitops.core.analysis.counts import Sample, latest
 from mlgitops.core.analysis.intervals import DEFAULT_DISPERSION
-from mlgitops.core.analysis.verdict import MetricVerdict, Verdict, conclude, judge_metrics
+from mlgitops.core.analysis.running import Running
+from mlgitops.core.analysis.verdict import MetricVerdict, Verdict, begin, conclude, judge_running
 from mlgitops.core.configuration import Limits, MetricRule
 from mlgitops.core.driver import cohort
+from mlgitops.core.errors import InvalidInput
 from mlgitops.core.events import stamp
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
@@ -38,12 +40,16 @@ class Judgement(Verdict):
 
 @dataclass(frozen=True, kw_only=True)
 class _Judged:
+    """What was known of a rollout when it was judged last."""
+
     samples: tuple[Sample, ...]
+    running: Running
+    cohort: str
     metrics: tuple[MetricVerdict, ...]
 
 
 class _Memory:
-    """What the metrics said of samples, kept in the process: a pass asks several times, and most see nothing new."""
+    """The evidence of rollouts, kept in the process: a pass asks several times, and a look costs what is new."""
 
     def __init__(self) -> None:
         self._judged: OrderedDict[tuple[object, ...], _Judged] = OrderedDict()
@@ -51,15 +57,22 @@ class _Memory:
         self._one_at_a_time = Lock()
 
     def metrics(
-        self, key: tuple[object, ...], samples: tuple[Sample, ...], judged: Callable[[], tuple[MetricVerdict, ...]]
+        self,
+        key: tuple[object, ...],
+        samples: tuple[Sample, ...],
+        beginning: Callable[[], Running],
+        *,
+        of_step: str,
+        alpha: float,
     ) -> tuple[MetricVerdict, ...]:
-        """Return what was said of the same samples; else judge them."""
+        """Return what the metrics say of these samples: at once of the same, of more by what came, else anew."""
         with self._one_at_a_time:
             known = self._judged.pop(key, None)
-            # The samples themselves, not their number and time: another world in this process may have the same names.
-            if known is None or known.samples != samples:
-                self._samples += len(samples) - (len(known.samples) if known else 0)
-                known = _Judged(samples=samples, metrics=judged())
+            self._samples += len(samples) - (len(known.samples) if known else 0)
+            if known is None or known.cohort != of_step or known.samples != samples:
+                running = _added(known, samples, beginning)
+                metrics = judge_running(running, alpha=alpha, cohort=of_step)
+                known = _Judged(samples=samples, running=running, cohort=of_step, metrics=metrics)
             self._judged[key] = known
             while len(self._judged) > 1 and (len(self._judged) > REMEMBERED or self._samples > REMEMBERED_SAMPLES):
                 _, gone = self._judged.popitem(last=False)
@@ -71,6 +84,17 @@ class _Memory:
         with self._one_at_a_time:
             self._judged.clear()
             self._samples = 0
+
+
+def _added(known: _Judged | None, samples: tuple[Sample, ...], beginning: Callable[[], Running]) -> Running:
+    """Return the evidence of samples, going on from what is known where they only grew."""
+    # The samples themselves, not their number and time: another world in this process may have the same names.
+    if known is not None and samples[: len(known.samples)] == known.samples:
+        try:
+            return known.running.after(samples[len(known.samples) :])
+        except InvalidInput:
+            pass  # one came late, or contradicts another; which it is, all of them together say
+    return beginning().after(samples)
 
 
 _remembered = _Memory()
@@ -101,14 +125,15 @@ def judge(world: World, rollout: Rollout) -> Judgement:
 
 
 def _metrics(rollout: Rollout, samples: tuple[Sample, ...]) -> tuple[MetricVerdict, ...]:
-    """Return what the metrics say of these samples; what was said of the same samples is remembered."""
     proposal, plan = rollout.proposal, rollout.proposal.plan
-    of_step, alpha, dispersion = cohort(rollout, rollout.step + 1), plan["alpha"], plan.get("dispersion")
-    key = (proposal.environment, proposal.model, of_step, rules(plan), alpha, dispersion)
+    alpha, dispersion = plan["alpha"], plan.get("dispersion")
+    key = (proposal.environment, proposal.model, rollout.number, rules(plan), alpha, dispersion)
     return _remembered.metrics(
         key,
         samples,
-        lambda: judge_metrics(samples, rules(plan), alpha=alpha, dispersion=dispersion, cohort=of_step),
+        lambda: begin(rules(plan), dispersion=dispersion),
+        of_step=cohort(rollout, rollout.step + 1),
+        alpha=alpha,
     )
 
 
@@ -146,26 +171,13 @@ def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Re
         "champion": proposal.champion,
         "weightPercent": proposal.weights[rollout.step],
         "verdict": verdict.to_mapping(),
-        "counts": [_counts(one) for _, one in sorted(latest(verdict.samples).items())],
+        "counts": [{**one.to_mapping(), "at": stamp(one.at)} for _, one in sorted(latest(verdict.samples).items())],
         "evidence": {
             one.kind: [[stamp(at), log] for at, log in _thinned(one.course) if math.isfinite(log)]
             for one in verdict.metrics
         },
     }
     return Record(name=name, values=values, words=_markdown(rollout, verdict))
-
-
-def _counts(sample: Sample) -> dict[str, Any]:
-    return {
-        "at": stamp(sample.at),
-        "cohort": sample.cohort,
-        "arm": str(sample.arm),
-        "total": sample.total,
-        "failed": sample.failed,
-        "labelled": sample.labelled,
-        "incorrect": sample.incorrect,
-        "latency": [list(one) for one in sample.latency],
-    }
 
 
 def _thinned(points: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """What a pass pays for judging, and what the record of a decision rests on."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from mlgitops.app import judging
-from mlgitops.core.analysis import verdict
 from mlgitops.core.analysis.counts import Arm, Sample
+from mlgitops.core.analysis.running import Running
 from mlgitops.core.rollout import RolloutPhase
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -48,15 +49,15 @@ class Place:
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of samples of each judgement that was really made."""
+    """Numbers of samples that were added to evidence, of each time."""
     calls: list[int] = []
-    real = verdict.judge_metrics
+    real = Running.after
 
-    def counted(samples: Any, *values: Any, **named: Any) -> Any:
+    def counted(running: Running, samples: Any) -> Running:
         calls.append(len(samples))
-        return real(samples, *values, **named)
+        return real(running, samples)
 
-    monkeypatch.setattr(judging, "judge_metrics", counted)
+    monkeypatch.setattr(Running, "after", counted)
     judging._remembered.clear()
     return calls
 
@@ -74,7 +75,33 @@ def test_nothing_is_judged_again_until_a_sample_comes(judged: list[int]) -> None
     assert first.metrics == second.metrics
     place.sample(200, 2)
     assert place.judge().metrics[0].canary.total == 200
-    assert judged == [2, 4]
+    assert judged == [2, 2], "what is known was judged again"
+
+
+def test_evidence_that_grew_is_that_of_a_process_that_begins_anew(judged: list[int]) -> None:
+    """A look costs the new samples alone, and says to the last digit what a fresh process says of all of them."""
+    place = Place()
+    looks = []
+    for minute in range(1, 30):
+        place.sample(100 * minute, 2 * minute)
+        looks.append(place.judge())
+    assert judged == [2] * 29
+    judging._remembered.clear()
+    assert place.judge() == looks[-1]
+    assert judged[-1] == 58
+
+
+def test_a_sample_that_comes_late_is_judged_in_its_place(judged: list[int]) -> None:
+    """A reading of the past that a source tells only now makes everything be judged anew."""
+    place = Place()
+    for minute in (1, 2, 3):
+        place.sample(100 * minute, minute)
+    place.judge()
+    place.samples.append(replace(place.samples[0], at=START + timedelta(seconds=1.5), total=150))
+    late = place.judge()
+    assert judged == [6, 1, 7]
+    judging._remembered.clear()
+    assert place.judge() == late
 
 
 def test_other_samples_under_the_same_names_are_judged_by_themselves(judged: list[int]) -> None:

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 from mlgitops.core.errors import InvalidInput, Problem
 
@@ -41,6 +42,26 @@ class Sample:
     """Requests whose true label has come."""
     incorrect: int = 0
     """Of these, predicted wrongly."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values; `from_mapping` gives the same sample again."""
+        return {
+            "at": self.at.isoformat(),
+            "cohort": self.cohort,
+            "arm": str(self.arm),
+            "total": self.total,
+            "failed": self.failed,
+            "labelled": self.labelled,
+            "incorrect": self.incorrect,
+            "latency": [list(one) for one in self.latency],
+        }
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "Sample":
+        """Return the sample of `to_mapping`; KeyError, TypeError or ValueError of anything else."""
+        latency = tuple([(bound, count) for bound, count in values["latency"]])
+        read = {"at": datetime.fromisoformat(values["at"]), "arm": Arm(values["arm"]), "latency": latency}
+        return cls(**{**values, **read})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +99,8 @@ class Interval:
     """Increase of the concurrent baseline's counts."""
 
 
-class Increase(NamedTuple):
-    """What came in between two readings, as `Interval`, of several counts at once: the requests, then bad ones."""
-
-    at: datetime
-    cohort: str
-    canary: tuple[int, ...]
-    baseline: tuple[int, ...]
-
-
+Newest = Mapping[tuple[str, Arm], Sample]
+"""The newest sample of each (cohort, arm)."""
 Measure = Callable[[Sample], ArmCounts]
 """How a metric reads a sample: which requests count, and which of them are bad."""
 
@@ -115,18 +129,43 @@ def slower_than(bound_seconds: float) -> Measure:
     return measure
 
 
-def common_bounds(samples: Iterable[Sample]) -> tuple[float, ...]:
-    """Return the bucket bounds in seconds that every sample has, ascending; empty where one has none."""
-    layouts = {tuple([bound for bound, _ in sample.latency]) for sample in samples}
-    shared = set.intersection(*map(set, layouts)) if layouts else set()
-    return tuple(sorted(shared))
-
-
-def intervals_of(samples: Sequence[Sample], measure: Measure) -> tuple[Interval, ...]:
-    """Cut cumulative samples into intervals, per cohort, in the order of their ends.
+class Cut:
+    """Where one cohort's last interval ended, of counts whose first is the requests.
 
     An interval ends when both arms have been read, and both have new requests, since the one before: a missing scrape
     and a silent arm make it longer. When it ends depends on numbers of requests only, never on their outcomes.
+    """
+
+    __slots__ = ("baseline", "canary")
+
+    def __init__(self, canary: Sequence[int], baseline: Sequence[int]) -> None:
+        """Begin at these cumulative counts; all zero for a new cohort."""
+        self.canary, self.baseline = canary, baseline
+
+    def take(self, canary: Sequence[int], baseline: Sequence[int]) -> tuple[list[int], list[int]] | None:
+        """Return what each arm gained since the last end, and end an interval here; None where it goes on."""
+        if canary[0] == self.canary[0] or baseline[0] == self.baseline[0]:
+            return None
+        gained = list(map(operator.sub, canary, self.canary)), list(map(operator.sub, baseline, self.baseline))
+        self.canary, self.baseline = canary, baseline
+        return gained
+
+
+def moments(samples: Iterable[Sample]) -> Iterator[tuple[datetime, list[Sample]]]:
+    """Yield samples by the moment of their reading, oldest first."""
+    for at, together in itertools.groupby(sorted(samples, key=_when), key=_when):
+        yield at, list(together)
+
+
+def both_arms(newest: Newest, together: Sequence[Sample]) -> list[tuple[str, Sample, Sample]]:
+    """Return (cohort, canary, baseline) of the cohorts read together, as far as both arms are known, in their order."""
+    cohorts = sorted({sample.cohort for sample in together})
+    pairs = [(cohort, newest.get((cohort, Arm.CANARY)), newest.get((cohort, Arm.BASELINE))) for cohort in cohorts]
+    return [(cohort, canary, baseline) for cohort, canary, baseline in pairs if canary and baseline]
+
+
+def intervals_of(samples: Sequence[Sample], measure: Measure) -> tuple[Interval, ...]:
+    """Cut cumulative samples into intervals, per cohort, in the order of their ends; see `Cut`.
 
     Args:
         samples: Samples of one rollout, in any order; counters of a cohort start at zero.
@@ -136,67 +175,20 @@ def intervals_of(samples: Sequence[Sample], measure: Measure) -> tuple[Interval,
         Intervals sorted by (`at`, `cohort`), each with at least one request in each arm. What came after the last
         end waits for the next reading.
     """
-
-    def counts(sample: Sample) -> tuple[int, ...]:
-        read = measure(sample)
-        return read.total, read.bad
-
-    return tuple(
-        Interval(at=at, cohort=cohort, canary=_arm_counts(canary), baseline=_arm_counts(baseline))
-        for at, cohort, canary, baseline in _increases(samples, counts)
-    )
-
-
-def slow_increases(samples: Sequence[Sample], bounds: Sequence[float]) -> list[Increase]:
-    """Cut samples as `intervals_of` does, once for several bounds of latency.
-
-    Args:
-        samples: As for `intervals_of`.
-        bounds: Bounds in seconds that every sample with requests has; see `common_bounds`.
-
-    Returns:
-        Increases of the requests, then of the requests slower than each bound.
-    """
-    nothing = (0,) * (1 + len(bounds))
-
-    def counts(sample: Sample) -> tuple[int, ...]:
-        total = sample.total
-        if not total:
-            return nothing
-        within = dict(sample.latency)
-        return total, *[total - within[bound] for bound in bounds]
-
-    return _increases(samples, counts)
+    newest: dict[tuple[str, Arm], Sample] = {}
+    cuts: defaultdict[str, Cut] = defaultdict(lambda: Cut((0, 0), (0, 0)))
+    found = []
+    for at, together in moments(samples):
+        newest.update({(sample.cohort, sample.arm): sample for sample in together})
+        for cohort, *both in both_arms(newest, together):
+            read = [measure(sample) for sample in both]
+            if gained := cuts[cohort].take(*((counts.total, counts.bad) for counts in read)):
+                canary, baseline = (ArmCounts(total=total, bad=bad) for total, bad in gained)
+                found.append(Interval(at=at, cohort=cohort, canary=canary, baseline=baseline))
+    return tuple(found)
 
 
-def _increases(samples: Sequence[Sample], counts: Callable[[Sample], tuple[int, ...]]) -> list[Increase]:
-    cohorts = _series(samples)
-    found = [increase for cohort in cohorts for increase in _cut(cohort, cohorts[cohort], counts)]
-    return sorted(found, key=operator.attrgetter("at", "cohort"))
-
-
-def _cut(cohort: str, samples: Sequence[Sample], counts: Callable[[Sample], tuple[int, ...]]) -> Iterator[Increase]:
-    """Yield the increases of one cohort; the first count decides where one ends."""
-    counted: dict[Arm, tuple[int, ...]] = {}
-    seen: dict[Arm, tuple[int, ...]] = {}
-    for at, read in itertools.groupby(samples, key=_when):
-        for sample in read:
-            seen[sample.arm] = counts(sample)
-        fresh = [_grown(seen.get(arm, ()), counted.get(arm)) for arm in (Arm.CANARY, Arm.BASELINE)]
-        if all(one and one[0] for one in fresh):
-            counted = dict(seen)
-            yield Increase(at, cohort, *fresh)
-
-
-def _grown(now: tuple[int, ...], before: tuple[int, ...] | None) -> tuple[int, ...]:
-    return tuple(map(operator.sub, now, before)) if before else now
-
-
-def _arm_counts(counts: tuple[int, ...]) -> ArmCounts:
-    return ArmCounts(total=counts[0], bad=counts[1])
-
-
-def latest(samples: Sequence[Sample]) -> Mapping[tuple[str, Arm], Sample]:
+def latest(samples: Sequence[Sample]) -> Newest:
     """Return the newest sample of each (cohort, arm)."""
     return {(sample.cohort, sample.arm): sample for sample in sorted(samples, key=_when)}
 
@@ -207,34 +199,37 @@ def totals(samples: Sequence[Sample], measure: Measure, arm: Arm) -> ArmCounts:
     return sum((measure(sample) for sample in newest), ArmCounts())
 
 
-def check_samples(samples: Sequence[Sample]) -> None:
+def check_samples(samples: Sequence[Sample], settled: Newest = MappingProxyType({})) -> None:
     """Refuse samples that cannot be counts of a real system.
+
+    Args:
+        samples: In any order.
+        settled: The newest samples of before, checked; what comes now is of later moments.
 
     Raises:
         InvalidInput: Names every sample whose counts are no whole numbers from 0 to 2⁵³, whose parts exceed the whole,
-            whose time is naive, whose buckets are out of order, or that counts less than an earlier one.
+            whose time is naive, whose buckets are out of order, that counts less than an earlier one, or that is no
+            younger than what was settled.
     """
     problems = [problem for sample in samples if not _is_sound(sample) for problem in _problems_of(sample)]
     if not problems:
-        for cohort in _series(samples).values():
-            for arm in Arm:
-                own = [sample for sample in cohort if sample.arm is arm]
-                for before, after in itertools.pairwise(own):
-                    if not _has_grown(before, after):
-                        problems += _problems_between(before, after)
+        newest, end = dict(settled), max(map(_when, settled.values()), default=None)
+        for sample in sorted(samples, key=_when):
+            key = sample.cohort, sample.arm
+            if end and sample.at <= end:
+                message = f"the sample of {sample.at.isoformat()} came after that of {end.isoformat()} was settled"
+                problems.append(Problem(message=message, pointer=_place(sample), mend="judge all samples anew"))
+                continue
+            before = newest.get(key)
+            if before and not _has_grown(before, sample):
+                problems += _problems_between(before, sample)
+            newest[key] = sample
     if problems:
         raise InvalidInput(problems)
 
 
 def _when(sample: Sample) -> datetime:
     return sample.at
-
-
-def _series(samples: Sequence[Sample]) -> Mapping[str, Sequence[Sample]]:
-    series: defaultdict[str, list[Sample]] = defaultdict(list)
-    for sample in sorted(samples, key=_when):
-        series[sample.cohort].append(sample)
-    return series
 
 
 def _place(sample: Sample) -> str:

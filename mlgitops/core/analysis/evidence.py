@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,28 +24,33 @@ Path = list[tuple[datetime, float]]
 """(moment, ln E of everything known by then), ascending in time."""
 Judged = tuple[Interval, ArmCounts]
 """An interval, and what the baseline did strictly before it, history included."""
-Bet = Callable[[Interval, ArmCounts], float]
-"""ln of what one bet makes of a stake of 1 in one interval, given the baseline before it."""
-Gains = Callable[[Interval, ArmCounts], Sequence[float]]
-"""The same of several bets at once, which share most of their arithmetic."""
+Counts = tuple[int, int, int, int, int, int]
+"""The canary's requests and how many of them were bad, the baseline's, and the baseline's from before the interval."""
+Gains = Callable[[Counts], list[float]]
+"""What an interval makes of a stake of 1, in logs, for several bets that share most of their arithmetic.
+
+Plain numbers, because a whole rollout is replayed through this.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bets:
-    """Bets that are placed side by side; iterating gives (weight, bet) of each."""
+    """Bets that are placed side by side."""
 
     weights: tuple[float, ...]
     """Share of the stake that each gets; together 1."""
     gains: Gains
     """What they make of an interval, in the order of the weights."""
 
-    def __iter__(self) -> Iterator[tuple[float, Bet]]:
-        """Yield each weight with its bet alone."""
-        for place, weight in enumerate(self.weights):
-            yield weight, functools.partial(self._gain, place)
+    @functools.cached_property
+    def starts(self) -> tuple[float, ...]:
+        """Logs of the weights."""
+        return tuple(math.log(weight) for weight in self.weights)
 
-    def _gain(self, place: int, interval: Interval, before: ArmCounts) -> float:
-        return self.gains(interval, before)[place]
+    def of(self, interval: Interval, before: ArmCounts) -> list[float]:
+        """Return what the bets make of an interval, given the baseline before it."""
+        canary, baseline = interval.canary, interval.baseline
+        return self.gains((canary.total, canary.bad, baseline.total, baseline.bad, before.total, before.bad))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +180,7 @@ def log_evidence_within(
     return last(path_of(with_before(intervals, history), within_bets(margin), dispersion=dispersion))
 
 
+@functools.lru_cache(maxsize=256)
 def worse_bets(odds_ratios: Mixture, *, margin: float = 1.0) -> Bets:
     """Return weighted bets against "the canary's odds are at most `margin` times its baseline's"."""
     if not 1 <= margin < math.inf:
@@ -183,6 +189,7 @@ def worse_bets(odds_ratios: Mixture, *, margin: float = 1.0) -> Bets:
     return Bets(weights=odds_ratios.weights, gains=form(odds_ratios.odds_ratios, margin))
 
 
+@functools.lru_cache(maxsize=256)
 def within_bets(margin: float) -> Bets:
     """Return weighted bets against "the canary's odds are at least `margin` times its baseline's".
 
@@ -201,33 +208,32 @@ def _block(ratios: Sequence[float], _: float) -> Gains:
     at most mean 1 for every common rate. While fewer baseline requests were seen before than come now, θ_b would be a
     guess that can cost more than the whole interval is worth, and the conditional bet, which needs none, takes its
     place; the two are the same in the limit of rare events. The choice looks at numbers of requests only.
+
+    With d = θ_b·(r − 1), s the canary's share of requests and v = s·d/(1 + d), the log of the definition is
+    x_c·ln r − n_c·ln(1 + d) − (good outcomes)·ln(1 − v) − (bad outcomes)·ln(1 + v·(1 − θ_b)/θ_b): three logarithms of
+    numbers near 1, each taken without cancellation, where the definition has four quotients of rates.
     """
     unknown = _conditional(ratios, 1.0)
-    above_one = [(ratio, ratio - 1) for ratio in ratios]
-    log1p, fsum = math.log1p, math.fsum
+    constants = [(ratio - 1, math.log(ratio)) for ratio in ratios]
+    above_one = [more for more, _ in constants]
+    log1p = math.log1p
 
-    def gains(interval: Interval, before: ArmCounts) -> Sequence[float]:
-        canary, baseline = interval.canary, interval.baseline
-        of_canary, of_baseline = canary.total, baseline.total
-        if before.total < of_baseline or not of_canary or not of_baseline:
-            return unknown(interval, before)
-        bad_c, bad_b = canary.bad, baseline.bad
-        good_c, good_b = of_canary - bad_c, of_baseline - bad_b
-        share_c, share_b = of_canary / (of_canary + of_baseline), of_baseline / (of_canary + of_baseline)
-        rate = (before.bad + 0.5) / (before.total + 1)
-        good = (before.total - before.bad + 0.5) / (before.total + 1)
-        found = []
-        for ratio, more in above_one:
-            gap = rate * good * more / (good + ratio * rate)  # θ_c − θ_b, formed without cancellation
-            above, below = gap * share_b, gap * share_c
-            middle, middle_good = rate + below, good - below
-            terms = [good_c * log1p(-above / middle_good), good_b * log1p(below / middle_good)]
-            if bad_c:
-                terms.append(bad_c * log1p(above / middle))
-            if bad_b:
-                terms.append(bad_b * log1p(-below / middle))
-            found.append(fsum(terms))
-        return found
+    def gains(counts: Counts) -> list[float]:
+        n_c, x_c, n_b, x_b, known, known_bad = counts
+        if known < n_b or not n_c or not n_b:
+            return unknown(counts)
+        requests, bad = n_c + n_b, x_c + x_b
+        rate, share = (known_bad + 0.5) / (known + 1), n_c / requests
+        if not bad:
+            return [-n_c * log1p(d := rate * more) - requests * log1p(-share * d / (1 + d)) for more in above_one]
+        fine, odds = requests - bad, (known - known_bad + 0.5) / (known_bad + 0.5)
+        return [
+            x_c * log_ratio
+            - n_c * log1p(d := rate * more)
+            - fine * log1p(-(v := share * d / (1 + d)))
+            - bad * log1p(v * odds)
+            for more, log_ratio in constants
+        ]
 
     return gains
 
@@ -238,32 +244,35 @@ def _conditional(ratios: Sequence[float], margin: float) -> Gains:
     For rates p_c ≤ margin·p_b the mean is at most exp(p_b·(c(n_c·m·r + n_b) − n_c·m − n_b)) = 1, with c the factor per
     bad outcome: exact for two binomials, not only for rare events.
     """
+    constants = [(ratio - 1, math.log(ratio)) for ratio in ratios]
+    nothing, log1p = [0.0] * len(ratios), math.log1p
 
-    def gains(interval: Interval, _: ArmCounts) -> list[float]:
-        return [_given_bad(interval.canary, interval.baseline, ratio, margin) for ratio in ratios]
+    def gains(counts: Counts) -> list[float]:
+        n_c, x_c, n_b, x_b, _, _ = counts
+        bad = x_c + x_b
+        if not bad or not n_c or not n_b:
+            return nothing
+        weighted = n_c * margin
+        share = weighted / (weighted + n_b)
+        return [x_c * log_ratio - bad * log1p(share * more) for more, log_ratio in constants]
 
     return gains
 
 
-def _given_bad(canary: ArmCounts, baseline: ArmCounts, ratio: float, margin: float) -> float:
-    bad = canary.bad + baseline.bad
-    if not bad or not canary.total or not baseline.total:
-        return 0.0
-    weighted = canary.total * margin
-    factor = -math.log1p(weighted * (ratio - 1) / (weighted + baseline.total))
-    return canary.bad * math.log(ratio) + bad * factor
-
-
 def _reversed(exponents: Sequence[float], margin: float) -> Gains:
-    """Bet that the baseline's rate is more than 1/`margin` of the canary's; arms exchanged."""
+    """Bet that the baseline's rate is more than 1/`margin` of the canary's: the conditional bet, arms exchanged."""
+    nothing = [0.0] * len(exponents)
 
-    def gains(interval: Interval, before: ArmCounts) -> list[float]:
-        canary, baseline = interval.canary, interval.baseline
-        if not canary.bad and not baseline.bad:
-            return [0.0] * len(exponents)
-        highest = wilson(before.bad, before.total, z=3.0)[1]
+    def gains(counts: Counts) -> list[float]:
+        n_c, x_c, n_b, x_b, known, known_bad = counts
+        bad = x_c + x_b
+        if not bad or not n_c or not n_b:
+            return nothing
+        highest = wilson(known_bad, known, z=3.0)[1]
         rates = margin / (1 + (margin - 1) * highest)  # the smallest ratio of rates that the margin allows
-        return [_given_bad(baseline, canary, rates**exponent, 1 / rates) for exponent in exponents]
+        weighted, log_rates = n_b / rates, math.log(rates)
+        share = weighted / (weighted + n_c)
+        return [x_b * exponent * log_rates - bad * math.log1p(share * (rates**exponent - 1)) for exponent in exponents]
 
     return gains
 
@@ -319,51 +328,21 @@ def path_of(judged: Sequence[Judged], bets: Bets, *, dispersion: float) -> Path:
     Raises:
         InvalidInput: The dispersion is below 1 or not finite.
     """
-    (path,) = paths_of(judged, bets, [lambda _: True], dispersion=dispersion)
+    if not 1 <= dispersion < math.inf:
+        raise InvalidInput(f"the dispersion is {dispersion}, not a finite number of at least 1")
+    sums, path = [0.0] * len(bets.starts), Path()
+    for at, group in itertools.groupby(judged, key=lambda pair: pair[0].at):
+        for interval, before in group:
+            sums = list(map(operator.add, sums, bets.of(interval, before)))
+        path.append((at, log_mixture(bets.starts, sums, dispersion)))
     return path
 
 
-def paths_of(
-    judged: Sequence[Judged], bets: Bets, parts: Sequence[Callable[[Interval], bool]], *, dispersion: float
-) -> list[Path]:
-    """Return a path as of `path_of` for each part of the intervals, over the moments of all; bets are taken once.
-
-    Args:
-        judged: As for `path_of`.
-        bets: As for `path_of`.
-        parts: Say of an interval whether it belongs; without looking at its outcomes.
-        dispersion: As for `path_of`.
-
-    Raises:
-        InvalidInput: As for `path_of`.
-    """
-    if not 1 <= dispersion < math.inf:
-        raise InvalidInput(f"the dispersion is {dispersion}, not a finite number of at least 1")
-    starts = [math.log(weight) for weight in bets.weights]
-    sums = [[0.0] * len(starts) for _ in parts]
-    values = [log_sum_exp(starts)] * len(parts)
-    paths: list[Path] = [[] for _ in parts]
-    for at, group in itertools.groupby(judged, key=lambda pair: pair[0].at):
-        changed = set()
-        for interval, before in group:
-            gains = bets.gains(interval, before)
-            if any(gains):
-                for place, belongs in enumerate(parts):
-                    if belongs(interval):
-                        sums[place] = list(map(operator.add, sums[place], gains))
-                        changed.add(place)
-        for place in changed:
-            logs = [start + gained / dispersion for start, gained in zip(starts, sums[place], strict=True)]
-            values[place] = log_sum_exp(logs)
-        for path, value in zip(paths, values, strict=True):
-            path.append((at, value))
-    return paths
-
-
-def average(paths: Sequence[Path]) -> Path:
-    """Return the path of the mean of several e-processes that run over the same moments."""
-    share = math.log(len(paths)) if paths else 0.0
-    return [(points[0][0], log_sum_exp([value for _, value in points]) - share) for points in zip(*paths, strict=True)]
+def log_mixture(starts: Sequence[float], sums: Sequence[float], dispersion: float) -> float:
+    """Return ln E of bets with these logs of weights and of gains; exactly 0 while no bet gained or lost."""
+    if not any(sums):
+        return 0.0
+    return log_sum_exp([start + gained / dispersion for start, gained in zip(starts, sums, strict=True)])
 
 
 def log_sum_exp(logs: Sequence[float]) -> float:

@@ -7,12 +7,12 @@ what speaks against it) leaves a share that no such draw explains. So does an ap
 where the model said yes; there, too, the arms cannot be compared.
 """
 
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from mlgitops.core.analysis.counts import Arm, Sample
+from mlgitops.core.analysis.counts import Arm, Sample, moments
 
 LEVEL: Final = 1e-7
 """Chance at which one look takes the shares for distorted; over thousands of looks at a rollout, below 0.1 %."""
@@ -20,29 +20,46 @@ _SCREEN: Final = 4.5
 """Standard deviations below which no exact tail can be this small."""
 
 
-def one_sided(samples: Sequence[Sample]) -> str:
-    """Say in which step labels came to one arm more than chance explains, at any time so far; empty where in none.
+class Labelling:
+    """What was seen so far of labels and their arms, moment by moment.
 
     What was once distorted stays so: evidence keeps what it saw, also when other labels come later.
-
-    Args:
-        samples: Checked samples of one rollout, in any order.
     """
-    known: dict[str, tuple[int, int]] = {}
-    for _, together in itertools.groupby(sorted(samples, key=lambda one: one.at), key=lambda one: one.at):
+
+    def __init__(self, known: Mapping[str, tuple[int, int]] = MappingProxyType({}), told: str = "") -> None:
+        """Go on after `known`, the labels of (canary, baseline) by cohort, and after what was told."""
+        self.known, self.told = dict(known), told
+
+    def copy(self) -> "Labelling":
+        """Return the same, to go on from without changing this one."""
+        return Labelling(self.known, self.told)
+
+    def take(self, together: Sequence[Sample]) -> None:
+        """Take the samples of one moment, later than all before."""
         moment: dict[str, dict[Arm, Sample]] = {}
         for sample in together:
             moment.setdefault(sample.cohort, {})[sample.arm] = sample
         for cohort, arms in moment.items():
-            if len(arms) < len(Arm):
+            if self.told or len(arms) < len(Arm):
                 continue  # counts of two moments cannot be compared: many labels may have come in between
             canary, baseline = arms[Arm.CANARY], arms[Arm.BASELINE]
             labels = canary.labelled, baseline.labelled
-            if labels != known.get(cohort) and _is_distorted(canary, baseline):
-                told = f"{_share(canary)} of the canary's and {_share(baseline)} of the baseline's answers"
-                return f"in step {cohort} labels came for {told}: more for one arm than chance explains"
-            known[cohort] = labels
-    return ""
+            if labels != self.known.get(cohort) and _is_distorted(canary, baseline):
+                share = f"{_share(canary)} of the canary's and {_share(baseline)} of the baseline's answers"
+                self.told = f"in step {cohort} labels came for {share}: more for one arm than chance explains"
+            self.known[cohort] = labels
+
+
+def one_sided(samples: Sequence[Sample]) -> str:
+    """Say in which step labels came to one arm more than chance explains, at any time so far; empty where in none.
+
+    Args:
+        samples: Checked samples of one rollout, in any order.
+    """
+    labelling = Labelling()
+    for _, together in moments(samples):
+        labelling.take(together)
+    return labelling.told
 
 
 def _share(sample: Sample) -> str:

@@ -1,40 +1,47 @@
-"""What each kind of metric makes of the samples: counts to show, evidence to decide on."""
+"""What each kind of metric makes of the counts as they come: evidence to decide on, counts to show.
 
-import itertools
+The evidence of a metric is kept as a state that does not grow with the rollout: per step cohort the counts as of the
+last interval and the log of what each bet has gained there; and the highest the evidence ever was. What comes next is
+added to it, so that a look costs what is new, and any way of cutting the same samples into looks gives the same numbers
+to the last digit.
+"""
+
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 from mlgitops.core.analysis import evidence
 from mlgitops.core.analysis.counts import (
     Arm,
     ArmCounts,
-    Increase,
-    Interval,
+    Cut,
     Measure,
+    Newest,
     Sample,
-    common_bounds,
     errors_of,
-    intervals_of,
     labels_of,
     latest,
-    slow_increases,
     slower_than,
 )
 from mlgitops.core.configuration import MetricRule
 
 FROM_THE_START: Final = 0.9
-"""Share of the bets that begin with the rollout; the rest is halved for each later step. It costs 2 % more requests."""
+"""Share of the bets that begin with the rollout. It costs 2 % more requests than all of them.
+
+Half of the rest begins with the second step, a quarter with the third, and so on: by a step's number, so that no share
+depends on what came.
+"""
 SLOW_SHARE: Final = 0.01
 """Latency is judged around the bound that this share of the baseline's requests exceeds: its p99."""
 BOUNDS: Final = 3
 """Bucket bounds that latency is judged at; their e-values are averaged."""
-
-
-Newest = Mapping[tuple[str, Arm], Sample]
-"""The newest sample of each (cohort, arm)."""
+COURSE_POINTS: Final = 400
+"""Points of evidence over time that are kept, at most; when there are more, every other one goes."""
+_ROUNDING: Final = 1e-9
+"""More than the rounding errors of evidence, and less than anybody could care about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +52,18 @@ class Reading:
     """(canary, baseline) by cohort, as of the newest samples."""
     known: ArmCounts
     """Everything known of the baseline: history and all cohorts."""
-    worse: evidence.Path
-    """Evidence against "no worse than the margin" over time; all cohorts."""
-    within: evidence.Path
-    """Evidence against "worse by the named effect or more" over time; all cohorts."""
+    log_evidence: float
+    """ln E against "no worse than the margin", now; all cohorts."""
+    highest: float
+    """The highest it ever was, at least 0."""
+    log_within: float
+    """ln E against "worse by the named effect or more", now; all cohorts."""
+    within_by_cohort: dict[str, float]
+    """The same from the intervals of one cohort alone."""
     processes: int
-    """E-processes averaged into each path."""
+    """E-processes that are averaged."""
+    course: evidence.Path
+    """The evidence against "no worse than the margin" over time, thinned; the last point is exact."""
     bounds: tuple[float, ...] = ()
     """Bucket bounds in seconds that latency is judged at now; counts are shown at the middle one."""
     bound_seconds: float | None = None
@@ -59,69 +72,353 @@ class Reading:
     """Why the metric cannot be read at all; empty when it can."""
 
 
-def read(samples: Sequence[Sample], rule: MetricRule, *, dispersion: float, history: Sequence[Sample] = ()) -> Reading:
-    """Read one metric.
+@dataclass(kw_only=True)
+class _Stratum:
+    """One metric in one step cohort."""
 
-    Args:
-        samples: Checked samples of one rollout, all cohorts.
-        rule: The metric, with the effect to be seen and the margin that is tolerated.
-        dispersion: Divides every interval's log evidence, at least 1.
-        history: Checked samples from before the rollout, of which the baseline arm shapes the bets.
-    """
-    if rule.kind == "latency":
-        return _read_latency(samples, rule, dispersion, history)
-    measure = errors_of if rule.kind == "errors" else labels_of
-    before, now = _of_baseline(latest(history), measure), latest(samples)
-    judged = evidence.with_before(intervals_of(samples, measure), before)
-    worse, within = _paths(judged, rule, dispersion)
-    known = before + _of_baseline(now, measure)
-    return Reading(strata=_strata(now, measure), known=known, worse=worse, within=within, processes=1)
+    step: int
+    """Number of the step."""
+    cut: Cut
+    """Where the last interval ended."""
+    worse: list[list[float]]
+    """ln of what each bet against "no worse" gained, for each e-process; not yet divided by the dispersion."""
+    within: list[list[float]]
+    """The same of the bets against "worse by the effect"."""
 
-
-def evidence_path(
-    samples: Sequence[Sample], rule: MetricRule, *, dispersion: float, history: Sequence[Sample] = ()
-) -> evidence.Path:
-    """Return (moment, ln E against "no worse than the margin") for a plot; ascending, empty without data."""
-    return read(samples, rule, dispersion=dispersion, history=history).worse
+    def copy(self) -> "_Stratum":
+        cut = Cut(self.cut.canary, self.cut.baseline)
+        return _Stratum(step=self.step, cut=cut, worse=list(self.worse), within=list(self.within))
 
 
-def _paths(judged: Sequence[evidence.Judged], rule: MetricRule, dispersion: float) -> tuple[evidence.Path, ...]:
-    mixture = evidence.centred_on(rule.effect / rule.margin)
-    worse = _from_each_step(judged, evidence.worse_bets(mixture, margin=rule.margin), dispersion)
-    return worse, evidence.path_of(judged, evidence.within_bets(rule.effect), dispersion=dispersion)
+@dataclass(kw_only=True)
+class _Track:
+    """How the evidence against "no worse" went."""
+
+    now: float = 0.0
+    """ln E when it was last calculated."""
+    gained: float = 0.0
+    """At most so much did it gain since then."""
+    highest: float = 0.0
+    """The highest it ever was, at least 0."""
+    points: int = 0
+    """Moments so far."""
+    stride: int = 1
+    """One of so many moments is in `kept`."""
+    kept: evidence.Path
+
+    def mark(self, at: datetime, gained: float, log_evidence: Callable[[], float]) -> None:
+        """Note a moment at which no bet gained more than `gained`.
+
+        A sum of stakes grows by no larger a factor than the best of them, so most moments of a canary that is no worse
+        cannot have reached a new height, and need no calculation.
+        """
+        self.gained += max(0.0, gained)
+        keep = self.points % self.stride == 0
+        if keep or self.now + self.gained + _ROUNDING >= self.highest:
+            self.now, self.gained = log_evidence(), 0.0
+            self.highest = max(self.highest, self.now)
+        if keep:
+            self.kept.append((at, self.now))
+        if len(self.kept) > COURSE_POINTS:
+            self.kept, self.stride = self.kept[::2], 2 * self.stride
+        self.points += 1
+
+    def copy(self) -> "_Track":
+        return _Track(**{**vars(self), "kept": list(self.kept)})
 
 
-def _from_each_step(judged: Sequence[evidence.Judged], bets: evidence.Bets, dispersion: float) -> evidence.Path:
-    """Return the evidence of bets of which most begin with the rollout and some anew with each later step.
+class MetricEvidence:
+    """The evidence of one metric of a rollout, as its samples come."""
 
-    A canary that fails only under more traffic would otherwise have to make up for all the evidence that its quiet
-    first steps gave it. A bet that has not begun counts 1, so the weighted sum starts at 1 and is an e-process like
-    each of its parts.
-    """
-    step_of = {cohort: _step(cohort) for cohort in {interval.cohort for interval, _ in judged}}
-    steps = sorted({step_of[interval.cohort] for interval, _ in judged if interval.canary.total})
-    parts: list[Callable[[Interval], bool]] = [lambda _: True]
-    weights, left = [FROM_THE_START], 1 - FROM_THE_START
-    for step in steps[1:]:
-        cohorts = frozenset(cohort for cohort, number in step_of.items() if number >= step)
-        parts.append(lambda interval, cohorts=cohorts: interval.cohort in cohorts)  # type: ignore[misc]
-        left /= 2
-        weights.append(left)
-    logs, rest = [math.log(weight) for weight in weights], math.log(left)
-    paths = evidence.paths_of(judged, bets, parts, dispersion=dispersion)
-    return [
-        (
-            points[0][0],
-            evidence.log_sum_exp([rest, *[log + value for log, (_, value) in zip(logs, points, strict=True)]]),
+    def __init__(self, rule: MetricRule, dispersion: float, history: Newest) -> None:
+        """Begin.
+
+        Args:
+            rule: The metric, with the effect to be seen and the margin that is tolerated.
+            dispersion: Divides every log of evidence, at least 1.
+            history: The newest samples from before the rollout, of which the baseline arm shapes the bets.
+        """
+        self._dispersion, self._history = dispersion, history
+        self._worse = evidence.worse_bets(evidence.centred_on(rule.effect / rule.margin), margin=rule.margin)
+        self._within = evidence.within_bets(rule.effect)
+        self._measure: Measure = labels_of if rule.kind == "labels" else errors_of
+        self._processes = 1
+        self._strata: dict[str, _Stratum] = {}
+        known = _of_baseline(history, self._measure)
+        self._before = [known.total, known.bad]
+        self._until: datetime | None = None
+        self._track = _Track(kept=[])
+
+    def take(self, at: datetime, together: Sequence[Sample], pairs: Sequence[tuple[str, Sample, Sample]]) -> None:
+        """Take what was read at one moment, later than all before.
+
+        Args:
+            at: The moment.
+            together: The samples of that moment.
+            pairs: (cohort, canary, baseline) of the cohorts with a new sample, as of now.
+        """
+        if not self._can_read(together):
+            return
+        grown, places, most = [], self._places(), 0.0
+        for cohort, canary, baseline in pairs:
+            counts = self._counts(canary), self._counts(baseline)
+            stratum = self._strata.get(cohort) or self._begin(cohort, len(counts[0]))
+            gained = stratum.cut.take(*counts)
+            if gained:
+                grown.append(gained[1])
+                most = max(most, self._bet(stratum, places, *gained))
+        if not grown:
+            return
+        for one in grown:  # only now: what came at one moment does not inform itself
+            self._before = list(map(operator.add, self._before, one))
+        self._until = at
+        self._track.mark(at, most / self._dispersion, self._log_evidence)
+
+    def reading(self, newest: Newest) -> Reading:
+        """Return what is known now.
+
+        Args:
+            newest: The newest samples of the rollout.
+        """
+        now, strata = self._log_evidence(), self._strata.values()
+        logs = [self._log_within([one.within[process] for one in strata]) for process in self._range()]
+        alone = {
+            cohort: self._mean([self._log_within([sums]) for sums in stratum.within])
+            for cohort, stratum in self._strata.items()
+        }
+        course = self._track.kept
+        if self._until is not None and course[-1][0] != self._until:
+            course = [*course, (self._until, now)]
+        return Reading(
+            **self._shown(newest),
+            log_evidence=now,
+            highest=max(self._track.highest, now),
+            log_within=self._mean(logs),
+            within_by_cohort=alone,
+            processes=self._processes,
+            course=course,
         )
-        for points in zip(*paths, strict=True)
-    ]
+
+    def copy(self) -> "MetricEvidence":
+        """Return the same, to go on from without changing this one."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        other._strata = {cohort: stratum.copy() for cohort, stratum in self._strata.items()}
+        other._track = self._track.copy()
+        return other
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the state as plain values; `resume` goes on from them to the last digit."""
+        track = self._track
+        return {
+            "before": list(self._before),
+            "until": None if self._until is None else self._until.isoformat(),
+            "now": track.now,
+            "gained": track.gained,
+            "highest": track.highest,
+            "points": track.points,
+            "stride": track.stride,
+            "course": [[at.isoformat(), value] for at, value in track.kept],
+            "cohorts": {
+                cohort: {
+                    "canary": list(stratum.cut.canary),
+                    "baseline": list(stratum.cut.baseline),
+                    "worse": stratum.worse,
+                    "within": stratum.within,
+                }
+                for cohort, stratum in self._strata.items()
+            },
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from `to_mapping` of the same metric, dispersion and history, in the place of a beginning."""
+        self._before, until = list(state["before"]), state["until"]
+        self._until = None if until is None else datetime.fromisoformat(until)
+        self._track = _Track(
+            **{name: state[name] for name in ("now", "gained", "highest", "points", "stride")},
+            kept=[(datetime.fromisoformat(at), value) for at, value in state["course"]],
+        )
+        self._strata = {
+            cohort: _Stratum(
+                step=_step(cohort),
+                cut=Cut(tuple(one["canary"]), tuple(one["baseline"])),
+                worse=[list(sums) for sums in one["worse"]],
+                within=[list(sums) for sums in one["within"]],
+            )
+            for cohort, one in state["cohorts"].items()
+        }
+
+    def _can_read(self, together: Sequence[Sample]) -> bool:  # noqa: ARG002 - latency looks at its buckets
+        return True
+
+    def _counts(self, sample: Sample) -> Sequence[int]:
+        counts = self._measure(sample)
+        return counts.total, counts.bad
+
+    def _places(self) -> Sequence[int]:
+        """Return which of `_counts` are the bad outcomes, for each e-process."""
+        return (1,)
+
+    def _shown(self, newest: Newest) -> dict[str, Any]:
+        """Return what a reading tells of counts."""
+        known = _of_baseline(self._history, self._measure) + _of_baseline(newest, self._measure)
+        return {"strata": _strata(newest, self._measure), "known": known}
+
+    def _range(self) -> range:
+        return range(self._processes)
+
+    def _begin(self, cohort: str, counts: int) -> _Stratum:
+        nothing = (0,) * counts
+        stratum = self._strata[cohort] = _Stratum(
+            step=_step(cohort),
+            cut=Cut(nothing, nothing),
+            worse=[[0.0] * len(self._worse.weights) for _ in self._range()],
+            within=[[0.0] * len(self._within.weights) for _ in self._range()],
+        )
+        return stratum
+
+    def _bet(self, stratum: _Stratum, places: Sequence[int], canary: Sequence[int], baseline: Sequence[int]) -> float:
+        """Add an interval to the sums, and return the most that a bet against "no worse" gained."""
+        most, n_c, n_b, known = 0.0, canary[0], baseline[0], self._before[0]
+        for process, place in enumerate(places):
+            counts = n_c, canary[place], n_b, baseline[place], known, self._before[place]
+            gains = self._worse.gains(counts)
+            stratum.worse[process] = list(map(operator.add, stratum.worse[process], gains))
+            most = max(most, *gains)
+            gains = self._within.gains(counts)
+            stratum.within[process] = list(map(operator.add, stratum.within[process], gains))
+        return most
+
+    def _log_evidence(self) -> float:
+        """Return ln E of bets of which most began with the rollout and some anew with each later step.
+
+        A canary that fails only under more traffic would otherwise have to make up for all the evidence that its quiet
+        first steps gave it. A bet that has not begun counts 1, so the weighted sum starts at 1 and is an e-process like
+        each of its parts.
+        """
+        return self._mean([self._of_process(process) for process in self._range()])
+
+    def _of_process(self, process: int) -> float:
+        starts, dispersion = self._worse.starts, self._dispersion
+        begun = [one for one in self._strata.values() if any(one.worse[process])]
+        if not begun:
+            return 0.0
+        sums, logs, left = [0.0] * len(starts), [], 1.0
+        by_step: dict[int, list[_Stratum]] = {}
+        for one in begun:
+            by_step.setdefault(max(1, one.step), []).append(one)
+        for step in sorted(by_step.keys() | {1}, reverse=True):
+            for one in by_step.get(step, ()):
+                sums = list(map(operator.add, sums, one.worse[process]))
+            share = FROM_THE_START if step == 1 else math.ldexp(1 - FROM_THE_START, 1 - step)
+            if share:
+                left -= share
+                logs.append(math.log(share) + evidence.log_mixture(starts, sums, dispersion))
+        return evidence.log_sum_exp([math.log(left), *logs])
+
+    def _log_within(self, parts: Sequence[Sequence[float]]) -> float:
+        sums = [math.fsum(gains) for gains in zip(*parts, strict=True)]
+        return evidence.log_mixture(self._within.starts, sums, self._dispersion)
+
+    def _mean(self, logs: Sequence[float]) -> float:
+        """Return the log of the mean of e-values; an average of e-processes is one."""
+        if len(logs) < 2:
+            return logs[0] if logs else 0.0
+        return evidence.log_sum_exp(logs) - math.log(len(logs)) if any(logs) else 0.0
+
+
+class LatencyEvidence(MetricEvidence):
+    """The evidence of latency: three bucket bounds around the baseline's p99, e-values averaged.
+
+    Which bucket a bound is, is settled anew before every interval, from the baseline strictly before it, so it is part
+    of the bet; an interval before which nothing is known only teaches. Bounds are judged while every sample has them.
+    """
+
+    def __init__(self, rule: MetricRule, dispersion: float, history: Newest) -> None:
+        """Begin, as of `MetricEvidence`."""
+        super().__init__(rule, dispersion, history)
+        self._bounds: tuple[float, ...] | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the state as plain values; `resume` goes on from them to the last digit."""
+        bounds = None if self._bounds is None else list(self._bounds)
+        return {**super().to_mapping(), "bounds": bounds, "processes": self._processes}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from `to_mapping` of the same metric, dispersion and history, in the place of a beginning."""
+        super().resume(state)
+        self._bounds = None if state["bounds"] is None else tuple(state["bounds"])
+        self._processes = state["processes"]
+
+    def _can_read(self, together: Sequence[Sample]) -> bool:
+        for sample in together:
+            if sample.total:
+                layout = tuple([bound for bound, _ in sample.latency])
+                if layout != self._bounds:
+                    self._agree(layout)
+        return bool(self._bounds)
+
+    def _agree(self, layout: tuple[float, ...]) -> None:
+        """Keep the bounds that this layout has, too; the first one settles how many e-processes there are."""
+        if self._bounds is None:
+            self._bounds, self._processes = layout, max(1, min(BOUNDS, len(layout)))
+            past = [_of_baseline(self._earlier(), slower_than(bound)) for bound in layout]
+            self._before = [past[0].total if past else 0, *[counts.bad for counts in past]]
+            return
+        kept = [place for place, bound in enumerate(self._bounds) if bound in layout]
+        self._bounds = tuple([self._bounds[place] for place in kept])
+        columns = [0, *[1 + place for place in kept]]
+        self._before = [self._before[column] for column in columns]
+        for stratum in self._strata.values():
+            canary, baseline = stratum.cut.canary, stratum.cut.baseline
+            stratum.cut = Cut([canary[one] for one in columns], [baseline[one] for one in columns])
+
+    def _earlier(self) -> Newest:
+        """Return what of history has every bound."""
+        bounds = set(self._bounds or ())
+        return {key: one for key, one in self._history.items() if bounds <= {bound for bound, _ in one.latency}}
+
+    def _counts(self, sample: Sample) -> Sequence[int]:
+        total, bounds = sample.total, self._bounds or ()
+        if not total:
+            return (0,) * (1 + len(bounds))
+        if len(sample.latency) == len(bounds):
+            return total, *[total - within for _, within in sample.latency]
+        within = dict(sample.latency)
+        return total, *[total - within[bound] for bound in bounds]
+
+    def _places(self) -> Sequence[int]:
+        total, *slower = self._before
+        return [1 + place for place in _window(total, slower)] if total else ()
+
+    def _shown(self, newest: Newest) -> dict[str, Any]:
+        bounds = self._bounds
+        if not bounds:
+            missing = "the samples have no latency bucket in common" if bounds is not None else ""
+            strata = _strata(newest, errors_of) if not missing else {}
+            return {"strata": strata, "known": ArmCounts(), "missing": missing}
+        past = self._earlier()
+        known = [_of_baseline(past, slower_than(bound)) + _of_baseline(newest, slower_than(bound)) for bound in bounds]
+        chosen = _window(known[0].total, [counts.bad for counts in known])
+        middle = (chosen.start + chosen.stop) // 2
+        return {
+            "strata": _strata(newest, slower_than(bounds[middle])),
+            "known": known[middle],
+            "bounds": bounds[chosen.start : chosen.stop],
+            "bound_seconds": bounds[middle],
+        }
+
+
+def begun(rule: MetricRule, dispersion: float, history: Sequence[Sample] = ()) -> MetricEvidence:
+    """Return the evidence of a metric before anything came; `history` is checked, see `MetricEvidence`."""
+    kind = LatencyEvidence if rule.kind == "latency" else MetricEvidence
+    return kind(rule, dispersion, latest(history))
 
 
 def _step(cohort: str) -> int:
     """Return the number of a cohort's step, `<rollout>-<step>`; 0 for a cohort that has none."""
     number = cohort.rpartition("-")[2]
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isdecimal() else 0
 
 
 def _strata(newest: Newest, measure: Measure) -> dict[str, tuple[ArmCounts, ArmCounts]]:
@@ -131,65 +428,6 @@ def _strata(newest: Newest, measure: Measure) -> dict[str, tuple[ArmCounts, ArmC
         cohort: (counts.get((cohort, Arm.CANARY), nothing), counts.get((cohort, Arm.BASELINE), nothing))
         for cohort in sorted({cohort for cohort, _ in counts})
     }
-
-
-def _read_latency(samples: Sequence[Sample], rule: MetricRule, dispersion: float, history: Sequence[Sample]) -> Reading:
-    bounds = common_bounds(sample for sample in samples if sample.total)
-    if not bounds:
-        missing = "the samples have no latency bucket in common" if any(sample.total for sample in samples) else ""
-        strata = _strata(latest(samples), errors_of) if not missing else {}
-        return Reading(strata=strata, known=ArmCounts(), worse=[], within=[], processes=BOUNDS, missing=missing)
-    earlier = [sample for sample in history if set(bounds) <= {bound for bound, _ in sample.latency}]
-    before, now = latest(earlier), latest(samples)
-    history_at = [_of_baseline(before, slower_than(bound)) for bound in bounds]
-    pairs = [_paths(judged, rule, dispersion) for judged in _around_p99(slow_increases(samples, bounds), history_at)]
-    known = [past + _of_baseline(now, slower_than(bound)) for past, bound in zip(history_at, bounds, strict=True)]
-    chosen = _window(known[0].total, [counts.bad for counts in known])
-    middle = (chosen.start + chosen.stop) // 2
-    return Reading(
-        strata=_strata(now, slower_than(bounds[middle])),
-        known=known[middle],
-        worse=evidence.average([worse for worse, _ in pairs]),
-        within=evidence.average([within for _, within in pairs]),
-        processes=len(pairs),
-        bounds=bounds[chosen.start : chosen.stop],
-        bound_seconds=bounds[middle],
-    )
-
-
-def _around_p99(increases: Sequence[Increase], history: Sequence[ArmCounts]) -> list[list[evidence.Judged]]:
-    """Give each of the judged bounds its intervals; which bucket it is, is settled anew before every interval.
-
-    The choice looks at the baseline strictly before the interval, so it is part of the bet. An interval before which
-    nothing is known only teaches. Only what is chosen is made into intervals: there are many buckets.
-    """
-    chosen: list[list[evidence.Judged]] = [[] for _ in range(min(BOUNDS, len(history)))]
-    before = [history[0].total, *[counts.bad for counts in history]]
-    for _, group in itertools.groupby(increases, key=operator.attrgetter("at")):
-        together = list(group)
-        total, slower = before[0], before[1:]
-        window = _window(total, slower) if total else range(len(chosen))
-        known = [ArmCounts(total=total, bad=slower[bound]) for bound in window]
-        for increase in together:
-            for judged, bound, past in zip(chosen, window, known, strict=True):
-                interval = _at_bound(increase, bound) if total else _silent(increase)
-                judged.append((interval, past))
-            before = list(map(operator.add, before, increase.baseline))
-    return chosen
-
-
-def _at_bound(increase: Increase, bound: int) -> Interval:
-    at, cohort, canary, baseline = increase
-    return Interval(
-        at=at,
-        cohort=cohort,
-        canary=ArmCounts(total=canary[0], bad=canary[1 + bound]),
-        baseline=ArmCounts(total=baseline[0], bad=baseline[1 + bound]),
-    )
-
-
-def _silent(increase: Increase) -> Interval:
-    return Interval(at=increase.at, cohort=increase.cohort, canary=ArmCounts(), baseline=ArmCounts())
 
 
 def _of_baseline(newest: Newest, measure: Measure) -> ArmCounts:

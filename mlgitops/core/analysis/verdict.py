@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from mlgitops.core.analysis import evidence, words
-from mlgitops.core.analysis.counts import Arm, ArmCounts, Sample, check_samples
+from mlgitops.core.analysis import words
+from mlgitops.core.analysis.counts import Arm, ArmCounts, Newest, Sample, check_samples
 from mlgitops.core.analysis.intervals import DEFAULT_DISPERSION, Estimate, estimate
-from mlgitops.core.analysis.labelling import one_sided
-from mlgitops.core.analysis.measures import Reading, read
+from mlgitops.core.analysis.measures import Reading
 from mlgitops.core.analysis.outcome import GRAVEST_FIRST, Outcome, Reason, worst
 from mlgitops.core.analysis.planning import SMALLEST_RATE, planned_samples
+from mlgitops.core.analysis.running import Look, Running
 from mlgitops.core.configuration import MetricKind, MetricRule
 from mlgitops.core.errors import InvalidInput, Problem
 
@@ -22,9 +22,11 @@ __all__ = [
     "Outcome",
     "Reason",
     "Verdict",
+    "begin",
     "conclude",
     "judge",
     "judge_metrics",
+    "judge_running",
     "worst",
 ]
 
@@ -52,7 +54,7 @@ class _Context:
     dispersion: float
     alpha: float
     metrics: int
-    history: Sequence[Sample]
+    look: Look
 
     @property
     def threshold(self) -> float:
@@ -268,11 +270,32 @@ def judge_metrics(
     Args and errors are those of `judge`.
     """
     _check(rules, alpha, dispersion, {})
-    check_samples(samples)
+    running = begin(rules, dispersion=dispersion, history=history).after(samples)
+    return judge_running(running, alpha=alpha, cohort=cohort)
+
+
+def begin(rules: Sequence[MetricRule], *, dispersion: float | None, history: Sequence[Sample] = ()) -> Running:
+    """Return the evidence of a rollout before anything came; args and errors are those of `judge`."""
     check_samples(history)
     used = DEFAULT_DISPERSION if dispersion is None else dispersion
-    context = _Context(cohort=cohort, dispersion=used, alpha=alpha, metrics=len(rules), history=history)
-    return tuple(_judge_metric(samples, rule, context) for rule in rules)
+    return Running.begin(rules, [used] * len(rules), history)
+
+
+def judge_running(running: Running, *, alpha: float, cohort: str) -> tuple[MetricVerdict, ...]:
+    """Say what each metric says of the evidence so far, whatever the time.
+
+    Args:
+        running: Evidence with every sample of the rollout.
+        alpha: See `judge`.
+        cohort: See `judge`.
+    """
+    look = running.look()
+    return tuple(
+        _judge_metric(
+            reading, rule, _Context(cohort=cohort, dispersion=noise, alpha=alpha, metrics=len(running.rules), look=look)
+        )
+        for reading, rule, noise in zip(look.readings, running.rules, running.dispersions, strict=True)
+    )
 
 
 def conclude(
@@ -323,33 +346,26 @@ def _combined(metrics: Sequence[MetricVerdict], *, time_over: bool) -> tuple[Out
     return outcome, min((one.reason for one in metrics if one.outcome is outcome), key=GRAVEST_FIRST.index)
 
 
-def _judge_metric(
-    samples: Sequence[Sample],
-    rule: MetricRule,
-    context: _Context,
-) -> MetricVerdict:
-    reading = read(samples, rule, dispersion=context.dispersion, history=context.history)
+def _judge_metric(reading: Reading, rule: MetricRule, context: _Context) -> MetricVerdict:
     of_step = reading.strata.get(context.cohort, (ArmCounts(), ArmCounts()))
     strata = list(reading.strata.values())
     canary, baseline = (sum(side, ArmCounts()) for side in zip(*strata, strict=True)) if strata else of_step
     needs = _needs(reading, rule, context)
-    distorted = one_sided(samples) if rule.kind == "labels" else ""
-    missing = distorted or reading.missing or _silent_arm(samples, context.cohort)
+    distorted = context.look.one_sided if rule.kind == "labels" else ""
+    missing = distorted or reading.missing or _silent_arm(context.look.newest, context.cohort)
     reason = Reason.METRIC_UNAVAILABLE if distorted else _reason(reading, of_step[0].total, needs, missing, context)
     found = estimate(strata, dispersion=context.dispersion)
-    highest = evidence.highest(reading.worse)
-    within = evidence.last(reading.within)
     sentences = (
         words.of_counts(rule.kind, canary, baseline, reading.bound_seconds),
         words.of_estimate(found),
-        words.of_evidence(highest, context.threshold, rule.margin),
+        words.of_evidence(reading.highest, context.threshold, rule.margin),
         words.of_conclusion(
             reason,
             rule,
             rate=_rate(reading),
             seen=of_step[0].total,
             needed=needs.planned if needs else None,
-            within=within,
+            within=reading.log_within,
             missing=missing,
         ),
     )
@@ -361,10 +377,10 @@ def _judge_metric(
         canary=canary,
         baseline=baseline,
         estimate=found,
-        log_evidence=evidence.last(reading.worse),
-        highest_log_evidence=highest,
+        log_evidence=reading.log_evidence,
+        highest_log_evidence=reading.highest,
         threshold=context.threshold,
-        log_evidence_within=within,
+        log_evidence_within=reading.log_within,
         threshold_within=context.threshold_within,
         planned_samples=needs.planned if needs else None,
         least_samples=needs.least if needs else None,
@@ -372,19 +388,19 @@ def _judge_metric(
         plan_share=needs.share if needs else 0.0,
         cohorts=_details(reading, context.dispersion),
         bounds=reading.bounds,
-        course=tuple(reading.worse),
+        course=tuple(reading.course),
     )
 
 
 def _reason(reading: Reading, seen: int, needs: _Needs | None, missing: str, context: _Context) -> Reason:
     """Decide about one metric; the one place where evidence becomes a reason."""
-    if evidence.highest(reading.worse) >= context.threshold:
+    if reading.highest >= context.threshold:
         return Reason.WORSE
     if missing:
         return Reason.METRIC_UNAVAILABLE
     if needs is None:
         return Reason.INSUFFICIENT_DATA
-    if evidence.last(reading.within) >= context.threshold_within and seen >= needs.least:
+    if reading.log_within >= context.threshold_within and seen >= needs.least:
         return Reason.EFFECT_RULED_OUT
     return Reason.PLANNED_SAMPLES_SEEN if seen >= needs.planned else Reason.INSUFFICIENT_DATA
 
@@ -432,9 +448,8 @@ def _rate(reading: Reading) -> float:
     return min(max(reading.known.rate or 0.0, SMALLEST_RATE), 1 - SMALLEST_RATE)
 
 
-def _silent_arm(samples: Sequence[Sample], cohort: str) -> str:
-    read_arms = {sample.arm for sample in samples if sample.cohort == cohort}
-    silent = [arm for arm in Arm if arm not in read_arms]
+def _silent_arm(newest: Newest, cohort: str) -> str:
+    silent = [arm for arm in Arm if (cohort, arm) not in newest]
     return f"no sample of the {' or the '.join(silent)} in step {cohort}" if silent else ""
 
 

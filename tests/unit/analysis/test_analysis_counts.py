@@ -13,11 +13,9 @@ from mlgitops.core.analysis.counts import (
     ArmCounts,
     Sample,
     check_samples,
-    common_bounds,
     errors_of,
     intervals_of,
     labels_of,
-    slow_increases,
     slower_than,
     totals,
 )
@@ -90,14 +88,6 @@ def test_slow_requests_are_those_beyond_the_bound() -> None:
     assert slower_than(0.5)(one) == ArmCounts(total=100, bad=3)
 
 
-def test_common_bounds() -> None:
-    """Only bucket bounds that every sample has can be compared."""
-    assert common_bounds(
-        [canary(1, 5, latency=((0.1, 1), (0.5, 3))), baseline(1, 5, latency=((0.5, 2), (1.0, 5)))]
-    ) == (0.5,)
-    assert common_bounds([canary(1, 5, latency=((0.1, 1),)), baseline(1, 5)]) == ()
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 400), st.integers(0, 400)), max_size=15)
 )
@@ -155,28 +145,12 @@ def test_every_impossible_count_is_told_at_once() -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_increases_at_several_bounds_are_the_intervals_of_each() -> None:
-    """Cutting samples once for all bounds of latency gives the counts that each bound alone has."""
-    dice = random.Random(3)
-    counts, samples = {arm: [0, 0, 0] for arm in Arm}, []
-    for minute in range(40):
-        for arm in Arm:
-            for _ in range(dice.randrange(4)):
-                slow = dice.random()
-                counts[arm] = [counts[arm][0] + 1, counts[arm][1] + (slow < 0.5), counts[arm][2] + (slow < 0.9)]
-            total, half, most = counts[arm]
-            if dice.random() < 0.8:
-                samples.append(sample(minute, arm, total, latency=((0.1, half), (0.5, most)) if total else ()))
-    increases = slow_increases(samples, (0.1, 0.5))
-    assert len(increases) > 10
-    for place, bound in enumerate((0.1, 0.5), start=1):
-        alone = [(one.at, one.canary, one.baseline) for one in intervals_of(samples, slower_than(bound))]
-        together = [
-            (
-                one.at,
-                ArmCounts(total=one.canary[0], bad=one.canary[place]),
-                ArmCounts(total=one.baseline[0], bad=one.baseline[place]),
-            )
-            for one in increases
-        ]
-        assert together == alone
+def test_nothing_is_added_to_what_was_settled() -> None:
+    """A sample of a moment that was settled is refused by name, and so is one that contradicts what was settled."""
+    settled = {("7-0", Arm.CANARY): canary(2, 10, 1), ("7-0", Arm.BASELINE): baseline(2, 90)}
+    check_samples([canary(3, 10, 1), baseline(3, 95)], settled)
+    for late in (canary(1, 5), canary(2, 10, 1), canary(1, 5, cohort="7-1")):
+        with pytest.raises(InvalidInput, match="came after that of"):
+            check_samples([late], settled)
+    with pytest.raises(InvalidInput, match="total fell from 10 to 9"):
+        check_samples([canary(3, 9)], settled)

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mlgitops.core.analysis.counts import Arm, Sample
-from mlgitops.core.analysis.measures import evidence_path, read
 from mlgitops.core.analysis.verdict import Outcome, Reason, Verdict, judge, worst
 from mlgitops.core.analysis.words import odds, percent, points, seconds
 from mlgitops.core.configuration import MetricRule
@@ -304,19 +303,21 @@ def test_words_for_the_person_on_call() -> None:
 
 
 def test_evidence_over_time() -> None:
-    """The path for plots ends in the verdict's evidence, ascends in time, and keeps its points when more data comes."""
+    """The course for plots ends in the verdict's evidence, ascends in time, and keeps its points when more comes."""
     world = World().run("7-0", 8, 0.1, failed=(0.03, 0.01))
-    early = evidence_path(world.samples, ERRORS, dispersion=2.0)
-    path = evidence_path(world.run("7-1", 4, 0.5, failed=(0.03, 0.01)).samples, ERRORS, dispersion=2.0)
-    assert path[: len(early)] == early
-    assert [at for at, _ in path] == sorted({sample.at for sample in world.samples})
-    assert path[-1][1] == decide(world.samples, ERRORS, dispersion=2.0, cohort="7-1").metrics[0].log_evidence
+    early = decide(world.samples, ERRORS, dispersion=2.0).metrics[0]
+    metric = decide(
+        world.run("7-1", 4, 0.5, failed=(0.03, 0.01)).samples, ERRORS, cohort="7-1", dispersion=2.0
+    ).metrics[0]
+    assert metric.course[: len(early.course)] == early.course
+    assert [at for at, _ in metric.course] == sorted({sample.at for sample in world.samples})
+    assert metric.course[-1][1] == metric.log_evidence
 
 
-def test_reading_counts_every_cohort() -> None:
-    """A reading holds the newest counts of both arms in each cohort."""
-    reading = read(World().run("7-0", 2, 0.1).run("7-1", 3, 0.5).samples, ERRORS, dispersion=1)
-    assert {name: (c.total, b.total) for name, (c, b) in reading.strata.items()} == {
+def test_verdict_counts_every_cohort() -> None:
+    """A metric tells the newest counts of both arms in each cohort."""
+    metric = decide(World().run("7-0", 2, 0.1).run("7-1", 3, 0.5).samples, ERRORS, cohort="7-1").metrics[0]
+    assert {one.cohort: (one.canary.total, one.baseline.total) for one in metric.cohorts} == {
         "7-0": (200, 1800),
         "7-1": (1500, 1500),
     }
