@@ -16,8 +16,8 @@ from mlgitops.adapters.cluster.network import free_ports
 from mlgitops.adapters.cluster.objects import findings, identity, kinds_of
 from mlgitops.adapters.cluster.observe import capture, observe
 from mlgitops.adapters.cluster.pods import POD_RESTART_POLICIES, Node, Options, RunningPod, describe
-from mlgitops.adapters.cluster.records import Record, document, newest, restore, status_document
-from mlgitops.adapters.cluster.state import Lock, folders, instant, read_json, text, write_json
+from mlgitops.adapters.cluster.records import Record, document, restore, status_document
+from mlgitops.adapters.cluster.state import Lock, folders, instant, newest, read_json, text, write_json
 from mlgitops.adapters.cluster.tfjob import Advance, TrainingJob, advance, created, pod_name, tf_config
 from mlgitops.core.errors import Conflict, InvalidInput, Problem, Unavailable
 from mlgitops.core.names import parse_name

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgitops.adapters.cluster.logs import log_parts, read_log
-from mlgitops.adapters.cluster.records import newest
-from mlgitops.adapters.cluster.state import folders, held, instant, read_json
+from mlgitops.adapters.cluster.state import folders, held, instant, newest, read_json
 from mlgitops.core.errors import InvalidInput, Unavailable
 from mlgitops.core.names import parse_name
 from mlgitops.ports.cluster import Applied, JobObservation, JobPhase, LogPart

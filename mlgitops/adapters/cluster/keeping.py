@@ -5,8 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from mlgitops.adapters.cluster.records import newest
-from mlgitops.adapters.cluster.state import folders, read_json
+from mlgitops.adapters.cluster.state import folders, newest, read_json
 from mlgitops.adapters.leaving import remove, size_bytes, sweep
 from mlgitops.core.manifest.fields import TRAINING
 from mlgitops.core.names import parse_name

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlgitops.adapters.cluster.pods import RunningPod
-from mlgitops.adapters.cluster.state import folders, instant, text
+from mlgitops.adapters.cluster.state import instant, text
 from mlgitops.adapters.cluster.tfjob import Condition, ReplicaStatus, Status, TrainingJob
 
 
@@ -52,12 +52,6 @@ class Record:
         """Container restarts so far, over all pods, and pods made again."""
         running = sum(max(pod.runs - 1, 0) for pod in self.pods)
         return running + self.carried_restarts + sum(self.status.recreations.values())
-
-
-def newest(parent: Path) -> Path | None:
-    """Return the folder of an object's newest incarnation; None when the engine never knew it."""
-    numbers = [int(path.name) for path in folders(parent) if path.name.isdigit() and (path / "object.json").exists()]
-    return parent / str(max(numbers)) if numbers else None
 
 
 def status_document(status: Status) -> dict[str, Any]:

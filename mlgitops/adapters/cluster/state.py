@@ -83,3 +83,9 @@ def folders(parent: Path) -> Iterator[Path]:
     """Yield the folders directly below one, by name; none when it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         yield from sorted(path for path in parent.iterdir() if path.is_dir())
+
+
+def newest(parent: Path) -> Path | None:
+    """Return the folder of an object's newest incarnation; None when the engine never knew it."""
+    numbers = [int(path.name) for path in folders(parent) if path.name.isdigit() and (path / "object.json").exists()]
+    return parent / str(max(numbers)) if numbers else None
