@@ -38,7 +38,7 @@ def training_unit(world: World, model: str) -> Unit:
 
 
 def _next(world: World, view: View, model: str) -> Release | None:
-    releases = [one for one in view.ledger.releases(model) if one.phase in machine.OPEN]
+    releases = view.ledger.open_releases(model)
     at = now(world)
     for one in releases:
         moved = None
@@ -180,8 +180,7 @@ def _champion(view: View, release: Release) -> Release | None:
 
 def projected(view: View, model: str) -> Sequence[Change]:
     """Return the commit that lists the open training's TFJob, or unlists an ended one; none when `main` is right."""
-    releases = view.ledger.releases(model)
-    open_ = next((one for one in releases if one.phase is ReleasePhase.TRAINING), None)
+    open_ = next((one for one in view.ledger.open_releases(model) if one.phase is ReleasePhase.TRAINING), None)
     files = _listed(view, open_) if open_ is not None else _unlisted(view, model)
     changed = {path: data for path, data in files.items() if data != view.main.read(path)}
     if not changed:

@@ -2,6 +2,7 @@
 
 import json
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,9 @@ from mlgitops.core.errors import IllegalTransition, InvalidInput, NotFound, Prob
 from mlgitops.core.plain import load_plain
 from mlgitops.core.projection import Desired
 from mlgitops.core.redaction import Redactor
+from mlgitops.core.release import OPEN as OPEN_RELEASES
 from mlgitops.core.release import Release, ReleasePhase
-from mlgitops.core.rollout import Rollout, RolloutPhase
+from mlgitops.core.rollout import OPEN, Rollout, RolloutPhase
 
 HEAD_FILE: Final = "ledger.yaml"
 KEPT_PROJECTIONS: Final = 12
@@ -30,6 +32,9 @@ Read = Callable[[str], bytes | None]
 _SAID: Final = "reason message subject author by error refused words differences selfReported probe"
 WORDS: Final = frozenset(_SAID.split())
 """Fields that hold what people, servers and users' programs said; every other one is this tool's own."""
+_PHASE: Final = re.compile(rb"^phase: ([A-Z_]+)$", re.MULTILINE)
+"""How a release and a rollout say where they are: at the left, where nothing that people wrote can stand."""
+_ENDED: Final = frozenset(str(one) for one in ReleasePhase if one not in OPEN_RELEASES)
 _UNREADABLE: Final = (TypeError, LookupError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What values of another shape than those written lead to."""
 
@@ -64,6 +69,54 @@ class Foreign:
     at: str
 
 
+class Rollouts(Mapping[int, Rollout]):
+    """Rollouts by number, each read when it is asked for: most are over, and only how they ended matters."""
+
+    def __init__(self, files: Mapping[int, tuple[str, bytes]], changed: Mapping[int, Rollout]) -> None:
+        """Know the files (path and content) of a ledger, and the rollouts that are to take their places."""
+        self._files, self._changed = files, changed
+        self._phases: dict[int, RolloutPhase] = {}
+
+    def __getitem__(self, number: int) -> Rollout:
+        if number in self._changed:
+            return self._changed[number]
+        path, data = self._files[number]
+        found = _rollout(data, path)
+        if found.number != number:
+            raise InvalidInput(
+                f"{path} holds rollout {found.number}; restore it from an earlier revision of the ledger"
+            )
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted({*self._files, *self._changed}))
+
+    def __len__(self) -> int:
+        return len({*self._files, *self._changed})
+
+    @property
+    def changed(self) -> Mapping[int, Rollout]:
+        """Those that are not as the ledger has them."""
+        return self._changed
+
+    def phase(self, number: int) -> RolloutPhase:
+        """Return where a rollout is, without reading all of it where its file says so in a line."""
+        if number not in self._changed and number not in self._phases:
+            peeked = _PHASE.search(self._files[number][1])
+            known = peeked is not None and peeked[1].decode() in set(RolloutPhase)
+            self._phases[number] = RolloutPhase(peeked[1].decode()) if peeked and known else self[number].phase
+        return self._changed[number].phase if number in self._changed else self._phases[number]
+
+    def replaced(self, rollout: Rollout) -> "Rollouts":
+        """Return the same with `rollout` in place of the one of its number."""
+        return Rollouts(self._files, {**self._changed, rollout.number: rollout})
+
+
+def _phases(rollouts: Mapping[int, Rollout]) -> Iterator[tuple[int, RolloutPhase]]:
+    for number in rollouts:
+        yield number, rollouts.phase(number) if isinstance(rollouts, Rollouts) else rollouts[number].phase
+
+
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentState:
     """One model in one environment: every rollout, and what `main` must say."""
@@ -82,8 +135,8 @@ class EnvironmentState:
     """When a person last resumed automation; empty for never."""
     foreign: Foreign | None = None
     approvals: tuple[Approval, ...] = ()
-    rejected: frozenset[str] = frozenset()
-    """Releases that served here and were refused for good since: no rollback returns to them."""
+    is_rejected: Callable[[str], bool] = field(default=lambda _: False, compare=False)
+    """Says whether a release was refused for good: no rollback returns to it."""
 
     @property
     def last_number(self) -> int:
@@ -97,12 +150,14 @@ class EnvironmentState:
         There is one at a time, but for what serves being rolled back while a canary is out: then both go back, and
         the canary, the newer one, first.
         """
-        return max((one for one in self.rollouts.values() if one.is_open), key=lambda one: one.number, default=None)
+        number = max((number for number, phase in _phases(self.rollouts) if phase in OPEN), default=None)
+        return None if number is None else self.rollouts[number]
 
     @property
     def live(self) -> Rollout | None:
         """The rollout that serves; None also while a LIVE one is being rolled back."""
-        return next((one for one in self.rollouts.values() if one.phase is RolloutPhase.LIVE), None)
+        live = (self.rollouts[number] for number, phase in _phases(self.rollouts) if phase is RolloutPhase.LIVE)
+        return next(live, None)
 
     @property
     def desired(self) -> Desired:
@@ -116,7 +171,9 @@ class EnvironmentState:
 
     def with_rollout(self, rollout: Rollout) -> "EnvironmentState":
         """Return the state with `rollout` in place of the one of its number."""
-        return replace(self, rollouts={**self.rollouts, rollout.number: rollout})
+        known = self.rollouts
+        changed = known.replaced(rollout) if isinstance(known, Rollouts) else {**known, rollout.number: rollout}
+        return replace(self, rollouts=changed)
 
     def last_good(self, before: int, wanted: int | None = None) -> Rollout | None:
         """Return the rollout a rollback of the LIVE rollout `before` returns to.
@@ -124,11 +181,14 @@ class EnvironmentState:
         The newest earlier one that passed probation here and whose release was never rolled back here nor rejected.
         Where none passed probation, the newest that served and was never rolled back: better than serving nothing.
         """
-        bad = {one.release for one in self.rollouts.values() if one.rollback is not None} | self.rejected
+        bad = {one.release for one in self.rollouts.values() if one.rollback is not None}
         served = [
             one
             for number, one in sorted(self.rollouts.items(), reverse=True)
-            if number < before and one.phase is RolloutPhase.RETIRED and one.release not in bad
+            if number < before
+            and one.phase is RolloutPhase.RETIRED
+            and one.release not in bad
+            and not self.is_rejected(one.release)
         ]
         trusted = [one for one in served if one.trusted]
         asked = [one for one in trusted if one.number == wanted]
@@ -201,6 +261,18 @@ class Ledger:
         every = (self.release(model, name) for name in self.release_names(model))
         return tuple(sorted(every, key=lambda one: one.submission.sequence))
 
+    def open_releases(self, model: str) -> tuple[Release, ...]:
+        """Return those of a model's releases that still move, in the order of their submission."""
+        names = (name for name in self.release_names(model) if self._may_be_open(_release_path(model, name)))
+        found = (self.release(model, name) for name in names)
+        return tuple(
+            sorted((one for one in found if one.phase in OPEN_RELEASES), key=lambda one: one.submission.sequence)
+        )
+
+    def _may_be_open(self, path: str) -> bool:
+        peeked = _PHASE.search(self._get(path) or b"")
+        return peeked is None or peeked[1].decode() not in _ENDED
+
     def release(self, model: str, name: str) -> Release:
         """Return one release; `NotFound` names those that exist."""
         found = self.find_release(model, name)
@@ -247,19 +319,18 @@ class Ledger:
         path = f"{folder}/state.yaml"
         rollouts = tuple((one, self._get(one) or b"") for one in self._all_paths(f"{folder}/rollouts"))
         state = _read_state(environment, model, self._get(path), rollouts)
-        rejected = self._rejected(model, state.rollouts.values())
-        return replace(state, rejected=rejected) if rejected else state
+        return replace(state, is_rejected=lambda release: self._is_rejected(model, release))
 
-    def _rejected(self, model: str, found: Iterable[Rollout]) -> frozenset[str]:
-        served = {one.release for one in found if one.phase is RolloutPhase.RETIRED}
-        known = (self.find_release(model, name) for name in served)
-        return frozenset(one.name for one in known if one is not None and one.phase is ReleasePhase.REJECTED)
+    def _is_rejected(self, model: str, name: str) -> bool:
+        found = self.find_release(model, name)
+        return found is not None and found.phase is ReleasePhase.REJECTED
 
     def put_state(self, state: EnvironmentState) -> None:
         """Write one model's state in one environment."""
         folder = f"environments/{state.environment}/{state.model}"
         self._put(f"{folder}/state.yaml", _dump(_state_mapping(state)))
-        for number, one in state.rollouts.items():
+        rollouts = state.rollouts.changed if isinstance(state.rollouts, Rollouts) else state.rollouts
+        for number, one in rollouts.items():
             self._put(f"{folder}/rollouts/{number:05}.yaml", _dump(one.to_mapping()))
 
     def decision(self, environment: str, model: str, name: str) -> Mapping[str, Any] | None:
@@ -365,9 +436,9 @@ def _read_state(
     """Read a state; the same bytes are read once in a process."""
     path = f"environments/{environment}/{model}/state.yaml"
     values = {} if data is None else load_plain(data, path)
-    found = [_rollout(content, one) for one, content in rollouts]
     with _readable(path):
-        return _state(environment, model, values, {one.number: one for one in found})
+        files = {int(posixpath.basename(one).removesuffix(".yaml")): (one, content) for one, content in rollouts}
+        return _state(environment, model, values, Rollouts(files, {}))
 
 
 @lru_cache(maxsize=CACHED)
@@ -388,15 +459,7 @@ def _readable(path: str) -> Iterator[None]:
     """Refuse a file of the ledger that is not what was written: its model stands still, every other goes on."""
     try:
         yield
-    except (
-        TypeError,
-        LookupError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-        IllegalTransition,
-    ) as error:
+    except (*_UNREADABLE, IllegalTransition) as error:
         mend = "restore it from an earlier revision of the ledger"
         problem = Problem(message=f"the ledger cannot be read here: {error!r:.200}", path=path, mend=mend)
         raise InvalidInput([problem]) from error

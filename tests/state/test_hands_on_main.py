@@ -401,12 +401,18 @@ def test_spoilt_ledger_file_stops_its_model_alone(world: tuple[World, Engine], w
 
 
 def test_altered_phase_or_missing_rollout_is_found_out(world: tuple[World, Engine]) -> None:
-    """A phase that its history does not lead to, and a rollout that is not there, are no ledger."""
+    """A phase that its history does not lead to is refused where it is read; a rollout that is not there at once."""
     live(*world, "one", GOOD)
     live(*world, "two", BETTER)
     path = "environments/production/digits/rollouts/00001.yaml"
     data = world[0].repository.snapshot(LEDGER).read(path) or b""
-    for spoilt in (data.replace(b"phase: RETIRED", b"phase: LIVE"), None):
-        edited(world[0].repository, LEDGER, {path: spoilt})
-        with pytest.raises(InvalidInput):
-            view_of(world[0]).ledger.state("production", MODEL)
+    edited(world[0].repository, LEDGER, {path: data.replace(b"phase: RETIRED", b"phase: LIVE")})
+    with pytest.raises(InvalidInput):
+        _ = view_of(world[0]).ledger.state("production", MODEL).live
+    assert settle(*world, 1)[0].problems
+    edited(world[0].repository, LEDGER, {path: data.replace(b"phase: RETIRED", b"phase: ROLLED_BACK")})
+    with pytest.raises(InvalidInput):
+        _ = view_of(world[0]).ledger.state("production", MODEL).last_good(2)
+    edited(world[0].repository, LEDGER, {path: None})
+    with pytest.raises(InvalidInput):
+        view_of(world[0]).ledger.state("production", MODEL)

@@ -16,7 +16,7 @@ from tests.support.walk import Walk, outcome
 from tests.support.world import FOLDER, MODEL, seen_by, settle, state_of
 
 Intruder = Callable[[World], None]
-BOUNDARIES = 54
+BOUNDARIES = 52
 """Moments of a rollout at which somebody else may come in; the last test below counts them."""
 
 

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from mlgitops.core import ledger as ledgers
 from mlgitops.core.errors import InvalidInput, NotFound
 from mlgitops.core.ledger import KEPT_PROJECTIONS, Approval, EnvironmentState, Foreign, Hold, Ledger, first_files
 from mlgitops.core.manifest.owned import RolloutFields
 from mlgitops.core.names import Digest
+from mlgitops.core.plain import load_plain
 from mlgitops.core.projection import Desired, Target
 from mlgitops.core.release import EVENTS as RELEASE_EVENTS
 from mlgitops.core.release import Release
@@ -27,7 +29,7 @@ def rollout(number: int, release: str, kinds: tuple[str, ...]) -> Rollout:
 
 def state(*rollouts: Rollout, rejected: frozenset[str] = frozenset()) -> EnvironmentState:
     found = {one.number: one for one in rollouts}
-    return EnvironmentState(environment="production", model="digits", rollouts=found, rejected=rejected)
+    return EnvironmentState(environment="production", model="digits", rollouts=found, is_rejected=rejected.__contains__)
 
 
 def ledger_of(files: Mapping[str, bytes | None]) -> Ledger:
@@ -117,10 +119,63 @@ def test_rejected_releases_that_served_are_known_to_the_state() -> None:
     writing = ledger_of({})
     writing.put_state(state(rollout(1, release.name, SERVED)))
     writing.put_release(release)
-    assert writing.state("production", "digits").rejected == frozenset()
+    assert not writing.state("production", "digits").is_rejected(release.name)
     writing.put_release(advance_release(release, event(RELEASE_EVENTS["Rejected"])))
-    assert writing.state("production", "digits").rejected == {release.name}
+    assert writing.state("production", "digits").is_rejected(release.name)
     assert writing.state("production", "digits").last_good(2) is None
+
+
+def test_only_what_is_under_way_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is open, what serves and the last number are known without reading a rollout or release that is over."""
+    over = [rollout(number, f"{number:012x}", SERVED) for number in range(1, 30)]
+    serving = rollout(30, "e" * 12, ("Authorised", "ServingAll"))
+    writing = ledger_of({})
+    writing.put_state(state(*over, serving))
+    ended = advance_release(Release(submission=submission()), event(RELEASE_EVENTS["Rejected"]))
+    writing.put_release(ended)
+    files = dict(writing.changes)
+    read: list[str] = []
+
+    def watched(data: bytes, path: str) -> object:
+        read.append(path)
+        return load_plain(data, path)
+
+    monkeypatch.setattr(ledgers, "load_plain", watched)
+    ledgers._rollout.cache_clear()
+    ledgers._release.cache_clear()
+    ledgers._read_state.cache_clear()
+    reading = ledger_of(files)
+    found = reading.state("production", "digits")
+    assert (found.open, found.live, found.last_number) == (None, serving, 30)
+    assert reading.open_releases("digits") == ()
+    assert read == ["environments/production/digits/state.yaml", "environments/production/digits/rollouts/00030.yaml"]
+    assert found.tried(over[4].release) == (over[4],)
+
+
+def test_only_a_changed_rollout_is_written() -> None:
+    """A state that was read writes the rollouts that moved, and no other."""
+    writing = ledger_of({})
+    writing.put_state(state(rollout(1, "a" * 12, SERVED), rollout(2, "b" * 12, ("Authorised", "ServingAll"))))
+    reading = ledger_of(dict(writing.changes))
+    found = reading.state("production", "digits")
+    moved = found.with_rollout(advance(found.rollouts[2], event(EVENTS["Trusted"])))
+    assert moved.live is not None
+    assert moved.live.trusted
+    reading.put_state(moved)
+    assert [path for path in reading.changes if "rollouts" in path] == [
+        "environments/production/digits/rollouts/00002.yaml"
+    ]
+
+
+def test_a_rollout_in_the_place_of_another_is_refused() -> None:
+    """A file that holds another rollout than its name says is an error, never a rollout of that number."""
+    writing = ledger_of({})
+    writing.put_state(state(rollout(1, "a" * 12, SERVED), rollout(2, "b" * 12, ("Authorised", "ServingAll"))))
+    files = dict(writing.changes)
+    folder = "environments/production/digits/rollouts"
+    files[f"{folder}/00001.yaml"] = files[f"{folder}/00002.yaml"]
+    with pytest.raises(InvalidInput, match="holds rollout 2"):
+        _ = ledger_of(files).state("production", "digits").rollouts[1]
 
 
 def test_a_rollout_that_is_missing_is_found_out() -> None:
