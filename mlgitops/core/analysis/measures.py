@@ -141,7 +141,8 @@ class MetricEvidence:
         self._dispersion, self._history = dispersion, history
         self._worse = evidence.worse_bets(evidence.centred_on(rule.effect / rule.margin), margin=rule.margin)
         self._within = evidence.within_bets(rule.effect)
-        self._measure: Measure = labels_of if rule.kind == "labels" else errors_of
+        self._of_labels = rule.kind == "labels"
+        self._measure: Measure = labels_of if self._of_labels else errors_of
         self._processes = 1
         self._strata: dict[str, _Stratum] = {}
         known = _of_baseline(history, self._measure)
@@ -252,8 +253,8 @@ class MetricEvidence:
         return True
 
     def _counts(self, sample: Sample) -> Sequence[int]:
-        counts = self._measure(sample)
-        return counts.total, counts.bad
+        """Return the requests, then bad ones; `_measure` in plain numbers, for a whole rollout is replayed through it."""
+        return (sample.labelled, sample.incorrect) if self._of_labels else (sample.total, sample.failed)
 
     def _places(self) -> Sequence[int]:
         """Return which of `_counts` are the bad outcomes, for each e-process."""
