@@ -20,8 +20,8 @@ def loose(folder) -> int:
 
 def test_loose_objects_are_packed_and_stay_readable(tmp_path, monkeypatch):
     """What is loose becomes a pack, and whoever has the repository open goes on reading and writing."""
-    settings = tuple(one if not one.startswith("gc.auto=") else "gc.auto=1" for one in housekeeping._SETTINGS)
-    monkeypatch.setattr(housekeeping, "_SETTINGS", settings)
+    settings = tuple(one if not one.startswith("gc.auto=") else "gc.auto=1" for one in housekeeping.GIT_SETTINGS)
+    monkeypatch.setattr(housekeeping, "GIT_SETTINGS", settings)
     folder = tmp_path / "environment.git"
     init_bare(folder)
     repository = open_repository(str(folder), identity=wiring.TOOL, cache=tmp_path)

@@ -84,6 +84,7 @@ def meets(at: int, intruder: Intruder) -> Walk:
     """Return the disturbed walk, after checking it."""
     walk, reached = disturbed(at, intruder)
     assert reached
+    settle(walk.world, walk.engine, 1)  # who came in at the last reading of all is answered by the next pass
     consistent(walk)
     return walk
 
