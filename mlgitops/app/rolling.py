@@ -14,6 +14,7 @@ from mlgitops.app.promoting import automatic_promotion, trusted_in
 from mlgitops.app.writing import Unit
 from mlgitops.core import diary, driver
 from mlgitops.core import rollout as machine
+from mlgitops.core.analysis import split
 from mlgitops.core.analysis.verdict import Outcome
 from mlgitops.core.configuration import Environment
 from mlgitops.core.errors import NotFound, Unavailable
@@ -273,6 +274,11 @@ def _analysing(turn: Turn) -> Move | None:
     verdict = judging.judge(turn.world, turn.rollout)
     if verdict.outcome is not Outcome.PASSED:
         return _inconclusive(turn, verdict.words)
+    rollout = turn.rollout
+    weight = rollout.proposal.weights[rollout.step]
+    distorted = split.distorted(verdict.samples, driver.cohort(rollout, rollout.step + 1), weight)
+    if distorted:  # what compares the sides is worth nothing, in either direction
+        return _inconclusive(turn, distorted)
     record = judging.record(turn.world, turn.view, turn.rollout, verdict)
     last = turn.rollout.step + 1 >= len(turn.rollout.proposal.weights)
     kind = machine.LastStepPassed if last else machine.StepPassed

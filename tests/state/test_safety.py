@@ -207,6 +207,19 @@ def test_nothing_is_promoted_while_metrics_cannot_be_asked(world: tuple[World, E
     assert state_of(world[0]).champion == first
 
 
+def test_a_split_that_git_does_not_say_is_no_pass(world: tuple[World, Engine]) -> None:
+    """A step whose requests went otherwise than its weight never passes, and holds for a person with both numbers."""
+    first = live(*world, "one", GOOD)
+    world[1].canary_share = 0.5
+    under_way(*world)
+    settle(*world, 700, passes=3)
+    state = state_of(world[0])
+    assert state.rollouts[2].phase is P.ANALYSING
+    assert state.champion == first
+    assert state.hold is not None
+    assert "where git says 10 %" in state.hold.reason
+
+
 def test_no_traffic_moves_before_the_metrics_answer(world: tuple[World, Engine]) -> None:
     """A source that could judge nothing is named before a canary is started, and the rollout goes on once it can."""
     first = live(*world, "one", GOOD)

@@ -117,6 +117,8 @@ class Engine:
     """A canary never becomes ready."""
     requests: int = 40_000
     jobs: dict[str, JobPhase] = field(default_factory=dict)
+    canary_share: float | None = None
+    """Share of the requests that the canary really gets; None for what `main` says."""
     metrics_problem: str = ""
     """Why the source of metrics could judge nothing."""
     metrics_down: bool = False
@@ -228,7 +230,8 @@ class Engine:
         champion = state.rollouts[one.proposal.champion].release
         rows = []
         for step, weight in enumerate(one.proposal.weights[: one.step + 1], start=1):
-            for arm, release, share in ((Arm.CANARY, one.release, weight), (Arm.BASELINE, champion, 100 - weight)):
+            given = weight if self.canary_share is None else int(100 * self.canary_share)
+            for arm, release, share in ((Arm.CANARY, one.release, given), (Arm.BASELINE, champion, 100 - given)):
                 quality, total = self.quality(release), self.requests * share // 100
                 rows += [self._sample(f"{rollout}-{step}", step, arm, quality, total, part) for part in (0.0, 0.5, 1.0)]
         return rows
