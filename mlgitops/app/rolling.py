@@ -149,8 +149,10 @@ def _leaving(turn: Turn) -> Move | None:
 
 
 def _ended(turn: Turn) -> Move | None:
-    """Take back what a person refused for good, and what is under way for too long."""
+    """Take back what a person refused for good, and what waits or is under way for too long."""
     rollout = turn.rollout
+    if rollout.phase is RolloutPhase.PROPOSED:
+        return _expired(turn)
     if rollout.phase not in machine.MOVED:
         return None
     release = turn.view.ledger.release(turn.state.model, rollout.release)
@@ -162,6 +164,16 @@ def _ended(turn: Turn) -> Move | None:
     if rollout.phase is RolloutPhase.LIVE or turn.at - started <= limit:
         return None
     return turn.back(f"it was under way for longer than {limit}")
+
+
+def _expired(turn: Turn) -> Move | None:
+    """Withdraw a proposal that waited for people for too long: what it was judged by has grown old."""
+    limit = timedelta(seconds=turn.environment.proposal_seconds)
+    if turn.at - turn.rollout.proposal.proposed_at <= limit:
+        return None
+    waits = waiting_for(turn.environment, turn.state, turn.rollout, turn.at)
+    reason = f"it was proposed for longer than {limit}" + (f", and still waits: {waits}" if waits else "")
+    return turn.move(machine.Withdrawn(at=turn.at, by=AUTOMATION, reason=reason))
 
 
 def _harmful(turn: Turn) -> Move | None:

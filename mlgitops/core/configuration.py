@@ -258,6 +258,8 @@ class Environment:
     """Digest of the evaluation set that a model must be evaluated on here, by the model's name."""
     probation_seconds: float = 86_400
     """How long a LIVE rollout is on probation before it is trusted."""
+    proposal_seconds: float = 2_592_000
+    """How long a rollout may wait for people before it is withdrawn."""
     start_seconds: float = 600
     """How long a canary may take to become ready before the rollout ends."""
 

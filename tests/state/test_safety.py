@@ -207,6 +207,28 @@ def test_nothing_is_promoted_while_metrics_cannot_be_asked(world: tuple[World, E
     assert state_of(world[0]).champion == first
 
 
+def test_a_proposal_does_not_wait_for_ever() -> None:
+    """A rollout that nobody approved is withdrawn after its time, also on hold, with the reason; others may follow."""
+    world = quick_world(APPROVED.replace("    approvals: 1\n", "    approvals: 1\n    proposalSeconds: 3600\n"))
+    push(world[0], "one", quality=GOOD, engine=world[1])
+    settle(*world, 1, passes=6)
+    assert state_of(world[0]).rollouts[1].phase is P.PROPOSED
+    deciding.hold(world[0], MODEL, None, reason="holiday")
+    settle(*world, 3000, passes=1)
+    assert state_of(world[0]).rollouts[1].phase is P.PROPOSED
+    settle(*world, 700, passes=2)
+    first = state_of(world[0]).rollouts[1]
+    assert first.phase is P.WITHDRAWN
+    assert (
+        first.reason
+        == "it was proposed for longer than 1:00:00, and still waits: on hold by Ada <ada@example.org>: holiday"
+    )
+    deciding.resume(world[0], MODEL, None)
+    push(world[0], "two", quality=BETTER, engine=world[1])
+    settle(*world, 1, passes=6)
+    assert state_of(world[0]).rollouts[2].phase is P.PROPOSED
+
+
 def test_a_split_that_git_does_not_say_is_no_pass(world: tuple[World, Engine]) -> None:
     """A step whose requests went otherwise than its weight never passes, and holds for a person with both numbers."""
     first = live(*world, "one", GOOD)

@@ -25,7 +25,11 @@ from mlgitops.core.manifest.validate import Path, choose
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _SELECTOR: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\{[^{}\[\]\n]*\}")
 """An instant selector of one metric, to which a range can be added."""
-_OPTIONAL_NUMBERS: Final = {"probation_seconds": "probationSeconds", "start_seconds": "startSeconds"}
+_OPTIONAL_NUMBERS: Final = {
+    "probation_seconds": "probationSeconds",
+    "proposal_seconds": "proposalSeconds",
+    "start_seconds": "startSeconds",
+}
 
 
 def load(data: bytes, path: str) -> EnvironmentsConfiguration:
