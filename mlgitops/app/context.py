@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from mlgitops.core.configuration import Environment, EnvironmentsConfiguration
 from mlgitops.core.errors import InvalidInput, NotFound
@@ -20,6 +21,8 @@ from mlgitops.ports.serving import Serving
 from mlgitops.ports.store import Store
 
 ENVIRONMENTS_FILE = "environments.yaml"
+LOOK_BACK = 500
+"""Commits of `environments.yaml` in which an environment is looked for that was taken out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,14 @@ class View:
         `problem` first.
         """
         return valid_environments(self.repository, self.main)
+
+    def environment(self, name: str) -> Environment | None:
+        """Return an environment; one that was taken out of `environments.yaml` as it last stood there.
+
+        What serves in one that was taken out is watched and can be rolled back; nothing is promoted there.
+        """
+        found = self.configuration.environment(name)
+        return found or former_environment(self.repository, self.main, name)
 
     @property
     def problem(self) -> InvalidInput | None:
@@ -121,6 +132,19 @@ def valid_environments(repository: Repository, main: Snapshot) -> EnvironmentsCo
         raise
 
 
+def former_environment(repository: Repository, main: Snapshot, name: str) -> Environment | None:
+    """Return an environment of the newest commit of `main` that has it, without automation; None where none has."""
+    if main.revision is None:
+        return None
+    for commit in islice(repository.history(main.revision, path=ENVIRONMENTS_FILE), LOOK_BACK):
+        data = repository.at(commit.revision).read(ENVIRONMENTS_FILE)
+        with suppress(InvalidInput):
+            found = load_environments(data, ENVIRONMENTS_FILE).environment(name) if data is not None else None
+            if found is not None:
+                return replace(found, automatic=False)
+    return None
+
+
 def by(person: Person) -> str:
     """Return a person as text, as git writes it."""
     return f"{person.name} <{person.email}>"
@@ -141,7 +165,7 @@ def environment_of(view: View, name: str | None, model: str) -> Environment:
     """
     check_model(view, model)
     configuration = view.configuration
-    found = configuration.environments[-1] if name is None else configuration.environment(name)
+    found = configuration.environments[-1] if name is None else view.environment(name)
     if found is None:
         raise NotFound("environment", name or "", [one.name for one in configuration.environments])
     return found

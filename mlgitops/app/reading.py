@@ -30,9 +30,17 @@ def _model_status(context: Context, view: View, model: str) -> dict[str, Any]:
         "model": model,
         "releases": [release_row(one) for one in every if one.phase in releases.OPEN or one is newest],
         "environments": [
-            _environment_status(context, view, view.ledger.state(name, model)) for name in view.environment_names
+            _environment_status(context, view, view.ledger.state(name, model)) for name in _shown(view, model)
         ],
     }
+
+
+def _shown(view: View, model: str) -> list[str]:
+    """Return the environments in their order; first those taken out of the file in which something goes on."""
+    names = view.environment_names
+    left = [name for name, one in view.ledger.environments() if one == model and name not in names]
+    states = (view.ledger.state(name, model) for name in left)
+    return [*(one.environment for one in states if one.open is not None or one.live is not None), *names]
 
 
 def _environment_status(context: Context, view: View, state: EnvironmentState) -> dict[str, Any]:

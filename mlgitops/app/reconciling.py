@@ -37,8 +37,10 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
     environments = [one.name for one in view.configuration.environments]
     if view.problem is not None:
         done.problems.append(view.problem)
-    done.problems += _unlisted(view, chosen, environments)
-    moved = _move(world, done, _serving(world, chosen, environments[::-1]))
+    left = _left(view, chosen, environments)
+    done.problems += [_told(environment, model) for environment, model in left]
+    serving = {environment_unit(world, environment, model): model for environment, model in left}
+    moved = _move(world, done, serving | _serving(world, chosen, environments[::-1]))
     moved |= _move(world, done, {training_unit(world, model): model for model in chosen})
     # What became a candidate, or trusted, just now is proposed in the same pass.
     _move(world, done, _serving(world, [one for one in chosen if one in moved], environments))
@@ -49,20 +51,22 @@ def _serving(world: World, models: Sequence[str], environments: Sequence[str]) -
     return {environment_unit(world, one, model): model for model in models for one in environments}
 
 
-def _unlisted(view: View, models: list[str], environments: list[str]) -> list[MlgitopsError]:
-    """Tell what serves, or is under way, in environments that `environments.yaml` does not have any more."""
-    left = [(name, model) for name, model in view.ledger.environments() if model in models and name not in environments]
-    states = [view.ledger.state(name, model) for name, model in left]
-    return [
-        Denied(
-            "leaving out",
-            f"environment {one.environment}",
-            f"{one.model} still serves or is under way there and nobody watches it; "
-            f"put {one.environment} back into environments.yaml, and roll {one.model} back first",
-        )
-        for one in states
-        if one.open is not None or one.live is not None
+def _left(view: View, models: list[str], environments: list[str]) -> list[tuple[str, str]]:
+    """Return what serves, or is under way, in environments that `environments.yaml` does not have any more."""
+    known = [
+        (name, model) for name, model in view.ledger.environments() if model in models and name not in environments
     ]
+    states = {(name, model): view.ledger.state(name, model) for name, model in known}
+    return [where for where, one in states.items() if one.open is not None or one.live is not None]
+
+
+def _told(environment: str, model: str) -> MlgitopsError:
+    return Denied(
+        "leaving out",
+        f"environment {environment}",
+        f"{model} still serves or is under way there; it is watched as environments.yaml last said, and nothing is "
+        f"promoted there: roll it back with `mlgitops rollback --environment {environment}`, or put {environment} back",
+    )
 
 
 def _move(world: World, done: Pass, units: Mapping[Unit, str]) -> set[str]:

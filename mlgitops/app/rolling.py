@@ -49,10 +49,9 @@ def environment_unit(world: World, environment: str, model: str) -> Unit:
 
 
 def _unit(view: View, environment: str, model: str) -> tuple[Environment, Folder, EnvironmentState]:
-    configuration = view.configuration
-    unit = configuration.environment(environment)
+    unit = view.environment(environment)
     if unit is None:
-        raise NotFound("environment", environment, [one.name for one in configuration.environments])
+        raise NotFound("environment", environment, [one.name for one in view.configuration.environments])
     return unit, folder_of(view, unit, model), view.ledger.state(environment, model)
 
 

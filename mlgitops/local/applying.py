@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from mlgitops.adapters.cluster import kustomize
 from mlgitops.adapters.cluster.objects import identity
 from mlgitops.adapters.serving.objects import parse_route, parse_service
-from mlgitops.app.context import ENVIRONMENTS_FILE, valid_environments
+from mlgitops.app.context import ENVIRONMENTS_FILE, former_environment, valid_environments
 from mlgitops.core.configuration import EnvironmentsConfiguration
 from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound, Problem
 from mlgitops.core.loading import load_environments
@@ -66,12 +66,18 @@ class Applier:
             return main
         environments = self._environments(main)
         names = {one.name: one.namespace for one in environments.environments}
-        names = {TRAINING: environments.training_namespace, **names}
+        names = {TRAINING: environments.training_namespace, **self._left(main, names), **names}
         self._applied = {name: done for name, done in self._applied.items() if name in names}
         done = [self._guarded(main, name, namespace) for name, namespace in names.items()]
         if all(done):
             self._done = main.revision
         return main
+
+    def _left(self, main: Snapshot, names: Mapping[str, str]) -> dict[str, str]:
+        """Return environments that `environments.yaml` has no more and `main` still has files of: they go on."""
+        folders = {path.split("/")[1] for path in main.paths("environments")} - {TRAINING, *names}
+        found = {name: former_environment(self._repository, main, name) for name in sorted(folders)}
+        return {name: one.namespace for name, one in found.items() if one is not None}
 
     def _guarded(self, main: Snapshot, name: str, namespace: str) -> bool:
         """Apply one environment unless that is done; what it meets is told and holds up no other."""

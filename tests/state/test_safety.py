@@ -2,13 +2,14 @@
 
 import pytest
 
-from mlgitops.app import deciding, rollbacks
+from mlgitops.app import deciding, reading, rollbacks
 from mlgitops.app.context import World, environment_of
 from mlgitops.app.reconciling import reconcile
 from mlgitops.core.errors import Unavailable
 from mlgitops.core.manifest.fields import MAIN
 from mlgitops.core.release import Rejected, ReleasePhase
 from mlgitops.core.rollout import RolloutPhase as P
+from mlgitops.ports.repository import Change
 from tests.support.world import (
     ENVIRONMENTS,
     FOLDER,
@@ -26,6 +27,8 @@ from tests.support.world import (
 GOOD = Quality(accuracy=0.95, wrong=0.05)
 BETTER = Quality(accuracy=0.97, wrong=0.03)
 SKEWED = Quality(accuracy=0.97, wrong=0.40)
+STAGING = ENVIRONMENTS.partition("environments:\n")[2].partition("plans:")[0].replace("production", "staging")
+TWO = ENVIRONMENTS.replace("environments:\n", f"environments:\n{STAGING}")
 APPROVED = ENVIRONMENTS.replace("    probationSeconds: 60\n", "    probationSeconds: 60\n    approvals: 1\n")
 
 
@@ -227,6 +230,31 @@ def test_a_proposal_does_not_wait_for_ever() -> None:
     push(world[0], "two", quality=BETTER, engine=world[1])
     settle(*world, 1, passes=6)
     assert state_of(world[0]).rollouts[2].phase is P.PROPOSED
+
+
+def test_an_environment_that_was_taken_out_is_watched_until_it_is_empty() -> None:
+    """What serves in an environment that is gone from the file goes back when it harms, or when a person says so."""
+    world = quick_world(TWO)
+    first = push(world[0], "one", quality=GOOD, engine=world[1]).name
+    settle(*world, 61)
+    push(world[0], "two", quality=BETTER, engine=world[1])
+    settle(*world, 0.2, passes=4)
+    rollout = state_of(world[0], "staging").rollouts[2]
+    assert rollout.phase is P.ANALYSING
+    main = world[0].repository.snapshot(MAIN)
+    change = Change(message="no staging", files={"environments.yaml": ENVIRONMENTS.encode()})
+    world[0].repository.update(MAIN, main.revision, [change])
+    world[1].qualities[rollout.release] = SKEWED
+    done = settle(*world, 15)
+    assert any("leaving out environment staging" in str(one) for one in done[0].problems)
+    shown = reading.status(world[0], MODEL)["models"][0]["environments"]
+    assert [one["environment"] for one in shown] == ["staging", "production"]
+    state = state_of(world[0], "staging")
+    assert (state.rollouts[2].phase, state.champion) == (P.ROLLED_BACK, first)
+    rollbacks.rollback(world[0], MODEL, "staging", reason="empty it")
+    done = settle(*world, 15)
+    assert state_of(world[0], "staging").champion is None
+    assert not done[-1].problems
 
 
 def test_a_split_that_git_does_not_say_is_no_pass(world: tuple[World, Engine]) -> None:
