@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from mlgitops.adapters.repository.bare import init_bare
@@ -53,23 +54,27 @@ class Busy(support.Engine):
         return found
 
     def _step(self, cohort: str, weight: int, start: datetime, seconds: float) -> list[Sample]:
-        draw = random.Random(cohort)
-        counts = {arm: [0, 0, 0] for arm in Arm}
-        found = []
-        for number in range(1, int(seconds / READ_SECONDS) + 1):
-            for arm, share in ((Arm.CANARY, weight), (Arm.BASELINE, 100 - weight)):
-                total = int(REQUESTS * READ_SECONDS * share / 100)
-                own = counts[arm]
-                own[0] += total
-                own[1] += sum(draw.random() < 0.002 for _ in range(total))
-                own[2] += sum(draw.random() < 0.05 for _ in range(total))
-                at = start + timedelta(seconds=number * READ_SECONDS)
-                found.append(
-                    Sample(
-                        at=at, cohort=cohort, arm=arm, total=own[0], failed=own[1], labelled=own[0], incorrect=own[2]
-                    )
-                )
-        return found
+        end = start + timedelta(seconds=seconds)
+        return [one for one in course(cohort, weight, start) if one.at <= end]
+
+
+@lru_cache(maxsize=8)
+def course(cohort: str, weight: int, start: datetime) -> list[Sample]:
+    """Return what a whole step counts."""
+    draw = random.Random(cohort)
+    counts = {arm: [0, 0, 0] for arm in Arm}
+    found = []
+    for number in range(1, (STEP_SECONDS + 60) // READ_SECONDS + 1):
+        at = start + timedelta(seconds=number * READ_SECONDS)
+        for arm, share in ((Arm.CANARY, weight), (Arm.BASELINE, 100 - weight)):
+            total = int(REQUESTS * READ_SECONDS * share / 100)
+            own = counts[arm]
+            own[0] += total
+            own[1] += sum(draw.random() < 0.002 for _ in range(total))
+            own[2] += sum(draw.random() < 0.05 for _ in range(total))
+            values = {"total": own[0], "failed": own[1], "labelled": own[0], "incorrect": own[2]}
+            found.append(Sample(at=at, cohort=cohort, arm=arm, **values))
+    return found
 
 
 def rolled_out(world: World, engine: Busy, number: int) -> None:

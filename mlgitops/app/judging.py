@@ -2,7 +2,8 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from dataclasses import dataclass, fields
 from threading import Lock
 from typing import Any, Final
@@ -20,7 +21,7 @@ from mlgitops.core.errors import InvalidInput
 from mlgitops.core.events import stamp
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
-PATH_POINTS = 400
+PATH_POINTS = 120
 """Points of evidence and traffic kept in a decision record, for its plots."""
 
 
@@ -173,17 +174,19 @@ def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Re
         "verdict": verdict.to_mapping(),
         "counts": [{**one.to_mapping(), "at": stamp(one.at)} for _, one in sorted(latest(verdict.samples).items())],
         "evidence": {
-            one.kind: [[stamp(at), log] for at, log in _thinned(one.course) if math.isfinite(log)]
+            one.kind: [[stamp(at), round(log, 3)] for at, log in _thinned(one.course) if math.isfinite(log)]
             for one in verdict.metrics
         },
     }
     return Record(name=name, values=values, words=_markdown(rollout, verdict))
 
 
-def _thinned(points: Any) -> list[Any]:
-    every = list(points)
-    stride = max(1, len(every) // PATH_POINTS)
-    return [*every[:-1:stride], *every[-1:]]
+def _thinned(points: Sequence[tuple[datetime, float]]) -> list[tuple[datetime, float]]:
+    """Return some of the points for a plot: the highest of each stretch, for that is what decides, and the last."""
+    stride = -(-len(points) // PATH_POINTS) or 1
+    stretches = (points[start : start + stride] for start in range(0, len(points), stride))
+    highest = [max(stretch, key=lambda point: point[1]) for stretch in stretches]
+    return highest if highest[-1:] == [*points[-1:]] else [*highest, points[-1]]
 
 
 def _markdown(rollout: Rollout, verdict: Verdict) -> str:
