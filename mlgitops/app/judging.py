@@ -3,8 +3,8 @@
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from dataclasses import dataclass, fields
+from datetime import datetime
 from threading import Lock
 from typing import Any, Final
 

@@ -122,7 +122,7 @@ def test_a_record_rests_on_the_samples_that_were_judged(judged: list[int]) -> No
     view = cast("Any", SimpleNamespace(ledger=SimpleNamespace(decision_names=lambda *_: ())))
     values = judging.record(place.world, view, ROLLOUT, judgement).values
     assert [one["total"] for one in values["counts"]] == [4500, 500]
-    assert [one[1] for one in values["evidence"]["errors"]] == [judgement.metrics[0].log_evidence]
+    assert [one[1] for one in values["evidence"]["errors"]] == [round(judgement.metrics[0].log_evidence, 3)]
     assert judged == [2]
 
 
