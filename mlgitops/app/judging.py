@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from mlgitops.app.context import View, World
 from mlgitops.app.moves import Record, now
-from mlgitops.core.analysis import limits
+from mlgitops.core.analysis import limits, words
 from mlgitops.core.analysis.counts import Sample, latest
-from mlgitops.core.analysis.intervals import DEFAULT_DISPERSION
+from mlgitops.core.analysis.noise import DEFAULT_DISPERSION
 from mlgitops.core.analysis.running import Running
 from mlgitops.core.analysis.verdict import MetricVerdict, Verdict, begin, conclude, judge_running
 from mlgitops.core.configuration import Limits, MetricRule
@@ -116,10 +116,10 @@ def judge(world: World, rollout: Rollout) -> Judgement:
     verdict = conclude(
         _metrics(rollout, samples),
         alpha=plan["alpha"],
-        dispersion=plan.get("dispersion"),
         cohort=cohort(rollout, rollout.step + 1),
         elapsed_seconds=max(0.0, elapsed),
         step_seconds=plan["steps"][rollout.step]["seconds"],
+        early=plan.get("early", False),
     )
     values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
     return Judgement(**values, samples=samples)
@@ -151,7 +151,7 @@ def beyond_limits(world: World, rollout: Rollout) -> str:
 
 def rules(plan: Any) -> tuple[MetricRule, ...]:
     """Return the metrics of a plan."""
-    return tuple(MetricRule(kind=one["kind"], effect=one["effect"], margin=one["margin"]) for one in plan["metrics"])
+    return tuple(map(MetricRule.from_mapping, plan["metrics"]))
 
 
 def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Record:
@@ -195,8 +195,22 @@ def _markdown(rollout: Rollout, verdict: Verdict) -> str:
         f"# {verdict.outcome}: release {rollout.release} in {proposal.environment}, "
         f"rollout {rollout.number}, step {rollout.step + 1} at {proposal.weights[rollout.step]} %\n"
     )
-    lines = [head, verdict.words, "", "| metric | canary | baseline | ln E | needed |", "|---|---|---|---|---|"]
-    for one in verdict.metrics:
-        canary, baseline = (f"{side.bad} of {side.total}" for side in (one.canary, one.baseline))
-        lines.append(f"| {one.kind} | {canary} | {baseline} | {one.highest_log_evidence:.2f} | {one.threshold:.2f} |")
-    return "\n".join(lines) + "\n"
+    titles = "metric", "canary", "baseline", "difference (95 %)", "evidence", "needed", "p at any time", "noise"
+    lines = [head, verdict.words, "", _row(titles), _row(["---"] * len(titles))]
+    return "\n".join([*lines, *map(_metric_row, verdict.metrics)]) + "\n"
+
+
+def _metric_row(one: MetricVerdict) -> str:
+    canary, baseline = (f"{side.bad} of {side.total}" for side in (one.canary, one.baseline))
+    found = one.estimate
+    difference = "unknown"
+    if found.difference is not None and found.lower is not None and found.upper is not None:
+        middle, low, high = map(words.points, (found.difference, found.lower, found.upper))
+        difference = f"{middle} ({low} to {high}) points"
+    evidence, needed = map(words.odds, (one.highest_log_evidence, one.threshold))
+    noise = f"{one.noise.dispersion:.3g} ({one.noise.source})"
+    return _row([one.kind, canary, baseline, difference, evidence, needed, f"{one.anytime_p_value:.2g}", noise])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

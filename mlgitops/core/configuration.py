@@ -153,6 +153,23 @@ class MetricRule:
     """Odds ratio (canary over baseline) that must be seen; more than 1."""
     margin: float = 1.0
     """Odds ratio that is still tolerated; at least 1."""
+    weight: float = 1.0
+    """Its part of the plan's α, relative to the weights of the other metrics; more than 0."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the rule as the configuration file writes it, without a weight of 1."""
+        weight = {} if self.weight == 1 else {"weight": self.weight}
+        return {"kind": self.kind, "effect": self.effect, "margin": self.margin, **weight}
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "MetricRule":
+        """Return the rule that a checked configuration file or a plan's mapping writes."""
+        return cls(
+            kind=values["kind"],
+            effect=values["effect"],
+            margin=values.get("margin", 1.0),
+            weight=values.get("weight", 1.0),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +207,8 @@ class Plan:
     """Chance of ever rolling back a release that is no worse, over the whole rollout."""
     dispersion: float | None = None
     """Long-run variance over binomial variance; None for the documented default."""
+    early: bool = False
+    """A step passes before its time is over when its own requests rule out every metric's effect."""
     limits: Limits = field(default_factory=Limits)
     """What a first release must keep, as it has no baseline to be compared with."""
     insufficient_data: Policy = "wait"
@@ -205,8 +224,9 @@ class Plan:
             "name": self.name,
             "alpha": self.alpha,
             "steps": [{"weight": step.weight_percent, "seconds": step.seconds} for step in self.steps],
-            "metrics": [{"kind": rule.kind, "effect": rule.effect, "margin": rule.margin} for rule in self.metrics],
+            "metrics": [rule.to_mapping() for rule in self.metrics],
             **({} if self.dispersion is None else {"dispersion": self.dispersion}),
+            **({"early": True} if self.early else {}),  # absent as before, so that older plans keep their digest
             "limits": self.limits.to_mapping(),
             "insufficientData": self.insufficient_data,
             "extendSeconds": self.extend_seconds,

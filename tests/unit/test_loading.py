@@ -362,7 +362,7 @@ BAD_ENVIRONMENTS = {
         "plans[1].name",
     ),
     "weights that fall": ("weight: 50", "weight: 10", "plans[0].steps[1].weight"),
-    "no baseline left": ("weight: 50", "weight: 96", "plans[0].steps[1].weight"),
+    "no baseline left": ("weight: 50", "weight: 100", "plans[0].steps[1].weight"),
     "no step": (
         "steps:\n      - {weight: 10, seconds: 60}\n      - {weight: 50, seconds: 60}",
         "steps: []",

@@ -1,21 +1,12 @@
-"""Estimates for people: how much worse, how sure, and how noisy the history was. Decisions rest on evidence.py."""
+"""Estimates for people: how much worse, and how sure. Decisions rest on evidence.py."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mlgitops.core.analysis.counts import ArmCounts, Interval
+from mlgitops.core.analysis.counts import ArmCounts
 from mlgitops.core.analysis.evidence import wilson
-from mlgitops.core.errors import InvalidInput
-
-DEFAULT_DISPERSION: Final = 2.0
-"""Assumed where no A/A history says how noisy the service is.
-
-Independent requests would give 1. Failures that come in pairs (a client that retries once, a batch of two) give 2, so
-2 keeps the promised rate of false rollbacks there and costs twice the requests. Stronger bursts need a measured value.
-"""
 
 _Z95: Final = 1.959963984540054
 METHOD: Final = "Newcombe's score interval, combined over steps (MOVER); fixed-sample, 95 %"
@@ -92,47 +83,3 @@ def _odds_ratio(strata: Sequence[tuple[ArmCounts, ArmCounts]]) -> float | None:
         above += canary.bad * (baseline.total - baseline.bad) / total
         below += baseline.bad * (canary.total - canary.bad) / total
     return above / below if below else None
-
-
-def dispersion_from_history(minutes: Sequence[Interval], *, block_length: int = 10) -> float | None:
-    """Return the long-run dispersion φ of an A/A history: how much noisier than independent requests.
-
-    Per minute U = x₁ − k·n₁/N and V = k·n₁·n₂·(N−k)/(N²(N−1)) are deviation and variance of a fair split of the bad
-    outcomes; summed over blocks, correlation from minute to minute shows. The mean of (ΣU)²/ΣV over the K blocks is
-    raised to its upper 80 % limit by the χ² quantile, so a short history errs on the careful side.
-
-    Args:
-        minutes: Counts of two pod groups of the *same* version, per minute, in order; the groups are `canary` and
-            `baseline` here.
-        block_length: Minutes in a block; a last incomplete block is left out.
-
-    Returns:
-        φ ≥ 1; None where no block has a bad outcome, so that history says nothing.
-
-    Raises:
-        InvalidInput: The block length is not positive.
-    """
-    if block_length < 1:
-        raise InvalidInput(f"a block of {block_length} minutes cannot be")
-    ratios = []
-    for start in range(0, len(minutes) - block_length + 1, block_length):
-        deviations, variances = zip(*map(_split, itertools.islice(minutes, start, start + block_length)), strict=True)
-        if (variance := math.fsum(variances)) > 0:
-            ratios.append(math.fsum(deviations) ** 2 / variance)
-    if not ratios:
-        return None
-    from scipy.special import gammaincinv
-
-    blocks = len(ratios)
-    quantile = 2 * float(gammaincinv(blocks / 2, 0.2))
-    return max(1.0, math.fsum(ratios) / quantile)
-
-
-def _split(minute: Interval) -> tuple[float, float]:
-    """Return deviation and variance of the first group's bad outcomes, given all; (0, 0) where nothing can vary."""
-    first, second = minute.canary, minute.baseline
-    total, bad = first.total + second.total, first.bad + second.bad
-    if total < 2:
-        return 0.0, 0.0
-    variance = bad * first.total * second.total * (total - bad) / (total * total * (total - 1))
-    return first.bad - bad * first.total / total, variance

@@ -253,7 +253,7 @@ class MetricEvidence:
         return True
 
     def _counts(self, sample: Sample) -> Sequence[int]:
-        """Return the requests, then bad ones; `_measure` in plain numbers, for a whole rollout is replayed through it."""
+        """Return requests, then bad ones: `_measure` in plain numbers, for a whole rollout is replayed through it."""
         return (sample.labelled, sample.incorrect) if self._of_labels else (sample.total, sample.failed)
 
     def _places(self) -> Sequence[int]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from mlgitops.core.analysis.counts import Arm, Newest, Sample, both_arms, check_samples, moments
 from mlgitops.core.analysis.labelling import Labelling
 from mlgitops.core.analysis.measures import MetricEvidence, Reading, begun
+from mlgitops.core.analysis.noise import Noise
 from mlgitops.core.configuration import MetricRule
 from mlgitops.core.errors import InvalidInput
 
@@ -73,26 +74,24 @@ class Running:
 
     rules: tuple[MetricRule, ...]
     """The plan's metrics."""
-    dispersions: tuple[float, ...]
-    """What the log evidence of each is divided by, at least 1."""
+    noises: tuple[Noise, ...]
+    """By what the log evidence of each is divided."""
     state: _State
     """What was settled."""
     pending: tuple[Sample, ...] = ()
     """The samples of the newest moment."""
 
     @classmethod
-    def begin(
-        cls, rules: Sequence[MetricRule], dispersions: Sequence[float], history: Sequence[Sample] = ()
-    ) -> "Running":
+    def begin(cls, rules: Sequence[MetricRule], noises: Sequence[Noise], history: Sequence[Sample] = ()) -> "Running":
         """Return the evidence of a rollout before anything came.
 
         Args:
             rules: The plan's metrics.
-            dispersions: Of each, what its log evidence is divided by.
+            noises: Of each, by what its log evidence is divided.
             history: Checked samples from before the rollout; their baseline arm shapes the bets.
         """
-        metrics = [begun(rule, noise, history) for rule, noise in zip(rules, dispersions, strict=True)]
-        return cls(rules=tuple(rules), dispersions=tuple(dispersions), state=_State(metrics, Labelling(), {}))
+        metrics = [begun(rule, noise.dispersion, history) for rule, noise in zip(rules, noises, strict=True)]
+        return cls(rules=tuple(rules), noises=tuple(noises), state=_State(metrics, Labelling(), {}))
 
     def after(self, samples: Sequence[Sample]) -> "Running":
         """Return the evidence with these samples added.
@@ -125,7 +124,7 @@ class Running:
         """Return the evidence of `to_mapping`, to go on from to the last digit; this is its beginning.
 
         Args:
-            values: From evidence of the same rules, dispersions and history.
+            values: From evidence of the same rules, noises and history.
 
         Raises:
             InvalidInput: It is no such state.
@@ -141,5 +140,5 @@ class Running:
         return replace(self, state=state, pending=pending)
 
     def _identity(self) -> list[list[Any]]:
-        both = zip(self.rules, self.dispersions, strict=True)
-        return [[rule.kind, rule.effect, rule.margin, dispersion] for rule, dispersion in both]
+        both = zip(self.rules, self.noises, strict=True)
+        return [[rule.kind, rule.effect, rule.margin, noise.dispersion] for rule, noise in both]

@@ -1,15 +1,17 @@
 """The judge: from counts and a plan to Passed, Failed or Inconclusive, with the reason in words."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from mlgitops.core.analysis import words
-from mlgitops.core.analysis.counts import Arm, ArmCounts, Newest, Sample, check_samples
-from mlgitops.core.analysis.intervals import DEFAULT_DISPERSION, Estimate, estimate
+from mlgitops.core.analysis.counts import Arm, ArmCounts, Interval, Newest, Sample, check_samples
+from mlgitops.core.analysis.intervals import Estimate, estimate
 from mlgitops.core.analysis.measures import Reading
+from mlgitops.core.analysis.noise import Noise, NoiseSource, noise_of
 from mlgitops.core.analysis.outcome import GRAVEST_FIRST, Outcome, Reason, worst
 from mlgitops.core.analysis.planning import SMALLEST_RATE, planned_samples
 from mlgitops.core.analysis.running import Look, Running
@@ -51,15 +53,16 @@ class _Context:
     """What all metrics of one judgement share."""
 
     cohort: str
-    dispersion: float
+    noise: Noise
     alpha: float
-    metrics: int
+    share: float
+    """The metric's share of α; those of all metrics together are 1."""
     look: Look
 
     @property
     def threshold(self) -> float:
-        """Log evidence at which a metric fails: its equal share of α."""
-        return math.log(self.metrics / self.alpha)
+        """Log evidence at which the metric fails: its share of α."""
+        return -math.log(self.alpha * self.share)
 
     @property
     def threshold_within(self) -> float:
@@ -115,6 +118,12 @@ class MetricVerdict:
     """Over the whole rollout; for latency at the middle bound."""
     baseline: ArmCounts
     """The same of the concurrent baseline."""
+    effect: float
+    """Odds ratio (canary over baseline) that must be seen."""
+    margin: float
+    """Odds ratio that is tolerated."""
+    noise: Noise
+    """What the log evidence was divided by, and who says so."""
     estimate: Estimate
     """How much worse the canary is, step by step, combined."""
     log_evidence: float
@@ -122,11 +131,13 @@ class MetricVerdict:
     highest_log_evidence: float
     """The highest it ever was in this rollout, at least 0; this decides."""
     threshold: float
-    """ln E at which the rollout fails: ln(metrics/α)."""
+    """ln E at which the rollout fails: ln(1/α) for one metric, more for one that has a share of α."""
     log_evidence_within: float
     """ln E against "worse by the named effect or more", now."""
     threshold_within: float
     """ln E at which the named effect is ruled out: ln(1/α)."""
+    log_evidence_within_step: float
+    """ln E against "worse by the named effect or more" from the requests of this step alone."""
     planned_samples: int | None
     """Canary requests this step needs, with what the other steps saw, to show the named effect; None before any."""
     least_samples: int | None
@@ -143,6 +154,12 @@ class MetricVerdict:
     """(moment, ln E against "no worse than the margin") over the rollout, for a plot; not part of the mapping."""
 
     @property
+    def can_pass_early(self) -> bool:
+        """The step's own requests rule the named effect out, and are enough to show a gross one."""
+        ruled_out = self.log_evidence_within_step >= self.threshold_within
+        return ruled_out and self.outcome is Outcome.PASSED
+
+    @property
     def anytime_p_value(self) -> float:
         """1/max E, at most 1: a p-value that holds however often and whenever one looks."""
         return math.exp(-self.highest_log_evidence)
@@ -156,6 +173,11 @@ class MetricVerdict:
             "words": self.words,
             "canary": _plain(self.canary),
             "baseline": _plain(self.baseline),
+            "effect": self.effect,
+            "margin": self.margin,
+            "dispersion": self.noise.dispersion,
+            "dispersionSource": str(self.noise.source),
+            "dispersionBlocks": self.noise.blocks,
             "estimate": self.estimate.to_mapping(),
             "logEvidence": self.log_evidence,
             "highestLogEvidence": self.highest_log_evidence,
@@ -163,6 +185,7 @@ class MetricVerdict:
             "anytimePValue": self.anytime_p_value,
             "logEvidenceWithin": self.log_evidence_within,
             "thresholdWithin": self.threshold_within,
+            "logEvidenceWithinStep": self.log_evidence_within_step,
             "plannedSamples": self.planned_samples,
             "leastSamples": self.least_samples,
             "stepSamples": self.step_samples,
@@ -177,7 +200,7 @@ class Verdict:
     """What all metrics of a plan say about one step of a rollout."""
 
     outcome: Outcome
-    """The worst of the metrics'; Inconclusive while the step's time is not over, unless one failed."""
+    """The worst of the metrics'; Inconclusive before the step's time is over, unless one failed or it passes early."""
     reason: Reason
     """Why."""
     words: str
@@ -187,13 +210,13 @@ class Verdict:
     alpha: float
     """Chance of ever failing a release that is no worse, over the whole rollout and all metrics."""
     dispersion: float
-    """Noise that the evidence was tempered by."""
+    """Noise that the evidence was tempered by; the highest of the metrics'."""
     dispersion_assumed: bool
-    """The documented default was used because no history says better."""
+    """For some metric the documented default was used because nothing says better."""
     elapsed_seconds: float
     """Time that the step has had its weight."""
     step_seconds: float
-    """Its shortest time."""
+    """Its shortest time, unless it passes early."""
     metrics: tuple[MetricVerdict, ...]
     """One for each rule of the plan, in its order."""
 
@@ -222,14 +245,15 @@ def judge(
     cohort: str,
     elapsed_seconds: float,
     step_seconds: float,
+    early: bool = False,
     history: Sequence[Sample] = (),
 ) -> Verdict:
     """Judge a step of a rollout on everything known of the rollout.
 
-    Failed as soon as the evidence of one metric, over all cohorts, *ever* reached ln(metrics/α): the metrics share α
-    equally, so a failed metric is to blame by itself. A metric passes when the rollout has seen the samples planned for
-    the named effect, or its evidence rules that effect out; and the step itself has seen enough to show a gross one
-    (`GROSS_EFFECT`). Missing data is Inconclusive, never Passed and never Failed.
+    Failed as soon as the evidence of one metric, over all cohorts, *ever* reached its threshold: the metrics share α by
+    their weights, so a failed metric is to blame by itself. A metric passes when the rollout has seen the samples
+    planned for the named effect, or its evidence rules that effect out; and the step itself has seen enough to show a
+    gross one (`GROSS_EFFECT`). Missing data is Inconclusive, never Passed and never Failed.
 
     Args:
         samples: Every sample of this rollout, all cohorts, any order; late labels belong to the cohort of the request.
@@ -239,6 +263,7 @@ def judge(
         cohort: The step being judged.
         elapsed_seconds: Time since traffic was seen to be split as the step says.
         step_seconds: Shortest time of the step.
+        early: Whether the step passes before that time once its own requests rule every metric's effect out.
         history: Samples from before this rollout; their baseline arm shapes the bets and is never compared with.
 
     Raises:
@@ -249,10 +274,10 @@ def judge(
     return conclude(
         metrics,
         alpha=alpha,
-        dispersion=dispersion,
         cohort=cohort,
         elapsed_seconds=elapsed_seconds,
         step_seconds=step_seconds,
+        early=early,
     )
 
 
@@ -274,11 +299,23 @@ def judge_metrics(
     return judge_running(running, alpha=alpha, cohort=cohort)
 
 
-def begin(rules: Sequence[MetricRule], *, dispersion: float | None, history: Sequence[Sample] = ()) -> Running:
-    """Return the evidence of a rollout before anything came; args and errors are those of `judge`."""
+def begin(
+    rules: Sequence[MetricRule],
+    *,
+    dispersion: float | None,
+    history: Sequence[Sample] = (),
+    aa_history: Mapping[MetricKind, Sequence[Interval]] = MappingProxyType({}),
+) -> Running:
+    """Return the evidence of a rollout before anything came.
+
+    Args:
+        rules: See `judge`.
+        dispersion: See `judge`; what the plan says goes before what history shows.
+        history: See `judge`.
+        aa_history: By kind of metric, counts per minute of two groups of pods of one version; they show the dispersion.
+    """
     check_samples(history)
-    used = DEFAULT_DISPERSION if dispersion is None else dispersion
-    return Running.begin(rules, [used] * len(rules), history)
+    return Running.begin(rules, [noise_of(dispersion, aa_history.get(rule.kind, ())) for rule in rules], history)
 
 
 def judge_running(running: Running, *, alpha: float, cohort: str) -> tuple[MetricVerdict, ...]:
@@ -289,23 +326,22 @@ def judge_running(running: Running, *, alpha: float, cohort: str) -> tuple[Metri
         alpha: See `judge`.
         cohort: See `judge`.
     """
-    look = running.look()
-    return tuple(
-        _judge_metric(
-            reading, rule, _Context(cohort=cohort, dispersion=noise, alpha=alpha, metrics=len(running.rules), look=look)
-        )
-        for reading, rule, noise in zip(look.readings, running.rules, running.dispersions, strict=True)
-    )
+    look, weights = running.look(), math.fsum(rule.weight for rule in running.rules)
+    found = []
+    for reading, rule, noise in zip(look.readings, running.rules, running.noises, strict=True):
+        context = _Context(cohort=cohort, noise=noise, alpha=alpha, share=rule.weight / weights, look=look)
+        found.append(_judge_metric(reading, rule, context))
+    return tuple(found)
 
 
 def conclude(
     metrics: Sequence[MetricVerdict],
     *,
     alpha: float,
-    dispersion: float | None,
     cohort: str,
     elapsed_seconds: float,
     step_seconds: float,
+    early: bool = False,
 ) -> Verdict:
     """Combine what the metrics say with the time; the cheap part of `judge`.
 
@@ -315,14 +351,13 @@ def conclude(
         InvalidInput: A time is negative or not finite.
     """
     _refuse(_wrong_times({"elapsed_seconds": elapsed_seconds, "step_seconds": step_seconds}))
-    used = DEFAULT_DISPERSION if dispersion is None else dispersion
-    outcome, reason = _combined(metrics, time_over=elapsed_seconds >= step_seconds)
+    outcome, reason = _combined(metrics, time_over=elapsed_seconds >= step_seconds, early=early)
     said = words.of_verdict(
         reason,
         [(metric.kind, metric.outcome, metric.words) for metric in metrics],
         cohort=cohort,
         remaining_seconds=step_seconds - elapsed_seconds,
-        assumed_dispersion=used if dispersion is None else None,
+        noises=[(metric.kind, metric.noise) for metric in metrics],
     )
     return Verdict(
         outcome=outcome,
@@ -330,17 +365,19 @@ def conclude(
         words=said,
         cohort=cohort,
         alpha=alpha,
-        dispersion=used,
-        dispersion_assumed=dispersion is None,
+        dispersion=max(metric.noise.dispersion for metric in metrics),
+        dispersion_assumed=any(metric.noise.source is NoiseSource.DEFAULT for metric in metrics),
         elapsed_seconds=elapsed_seconds,
         step_seconds=step_seconds,
         metrics=tuple(metrics),
     )
 
 
-def _combined(metrics: Sequence[MetricVerdict], *, time_over: bool) -> tuple[Outcome, Reason]:
-    """Return the worst outcome with its gravest reason; only a failure does not wait for the step's time."""
+def _combined(metrics: Sequence[MetricVerdict], *, time_over: bool, early: bool) -> tuple[Outcome, Reason]:
+    """Return the worst outcome with its gravest reason; a failure does not wait for the step's time."""
     outcome = worst(metric.outcome for metric in metrics)
+    if not time_over and early and all(metric.can_pass_early for metric in metrics):
+        return Outcome.PASSED, Reason.EFFECT_RULED_OUT
     if outcome is not Outcome.FAILED and not time_over:
         return Outcome.INCONCLUSIVE, Reason.STEP_TIME_NOT_OVER
     return outcome, min((one.reason for one in metrics if one.outcome is outcome), key=GRAVEST_FIRST.index)
@@ -354,7 +391,7 @@ def _judge_metric(reading: Reading, rule: MetricRule, context: _Context) -> Metr
     distorted = context.look.one_sided if rule.kind == "labels" else ""
     missing = distorted or reading.missing or _silent_arm(context.look.newest, context.cohort)
     reason = Reason.METRIC_UNAVAILABLE if distorted else _reason(reading, of_step[0].total, needs, missing, context)
-    found = estimate(strata, dispersion=context.dispersion)
+    found = estimate(strata, dispersion=context.noise.dispersion)
     sentences = (
         words.of_counts(rule.kind, canary, baseline, reading.bound_seconds),
         words.of_estimate(found),
@@ -376,17 +413,21 @@ def _judge_metric(reading: Reading, rule: MetricRule, context: _Context) -> Metr
         words=" ".join(sentence for sentence in sentences if sentence),
         canary=canary,
         baseline=baseline,
+        effect=rule.effect,
+        margin=rule.margin,
+        noise=context.noise,
         estimate=found,
         log_evidence=reading.log_evidence,
         highest_log_evidence=reading.highest,
         threshold=context.threshold,
         log_evidence_within=reading.log_within,
         threshold_within=context.threshold_within,
+        log_evidence_within_step=reading.within_by_cohort.get(context.cohort, 0.0),
         planned_samples=needs.planned if needs else None,
         least_samples=needs.least if needs else None,
         step_samples=of_step[0].total,
         plan_share=needs.share if needs else 0.0,
-        cohorts=_details(reading, context.dispersion),
+        cohorts=_details(reading, context.noise.dispersion),
         bounds=reading.bounds,
         course=tuple(reading.course),
     )
@@ -436,8 +477,8 @@ def _planned(
         effect,
         _rate(reading),
         canary_share=canary.total / (canary.total + baseline.total),
-        alpha=context.alpha / context.metrics,
-        dispersion=context.dispersion,
+        alpha=context.alpha * context.share,
+        dispersion=context.noise.dispersion,
         margin=margin,
         bets=reading.processes,
     )
@@ -477,6 +518,8 @@ def _check(rules: Sequence[MetricRule], alpha: float, dispersion: float | None, 
         if not 1 <= rule.margin < rule.effect < math.inf:
             wrong = f"the effect {rule.effect} is not more than the margin {rule.margin}, or the margin is below 1"
             problems.append((f"metrics[{place}]", wrong))
+        if not 0 < rule.weight < math.inf:
+            problems.append((f"metrics[{place}]", f"the weight {rule.weight} is not more than 0"))
     if not 0 < alpha < 1:
         problems.append(("alpha", f"{alpha} is not between 0 and 1"))
     if dispersion is not None and not 1 <= dispersion < math.inf:

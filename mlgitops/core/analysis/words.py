@@ -6,6 +6,7 @@ from typing import Final
 
 from mlgitops.core.analysis.counts import ArmCounts
 from mlgitops.core.analysis.intervals import Estimate
+from mlgitops.core.analysis.noise import BLOCK_MINUTES, Noise, NoiseSource
 from mlgitops.core.analysis.outcome import Outcome, Reason
 from mlgitops.core.configuration import MetricKind, MetricRule
 
@@ -101,19 +102,44 @@ def of_verdict(
     *,
     cohort: str,
     remaining_seconds: float,
-    assumed_dispersion: float | None,
+    noises: Sequence[tuple[MetricKind, Noise]],
 ) -> str:
-    """Say it all: the headline, the metrics with the worst first, and what was assumed."""
+    """Say it all: the headline, the metrics with the worst first, and what was assumed.
+
+    Args:
+        reason: Why the verdict came out as it did.
+        metrics: Kind, outcome and words of each metric.
+        cohort: The step that was judged.
+        remaining_seconds: Time of the step that is left; negative once it is over.
+        noises: Kind of each metric, and the noise it was judged by.
+    """
     headline = f"{_HEADLINES[reason]} (step {cohort})"
+    if reason is Reason.EFFECT_RULED_OUT and remaining_seconds > 0:
+        headline += f", {seconds(remaining_seconds)} early: what the plan watches for is ruled out"
     if reason is Reason.STEP_TIME_NOT_OVER:
         headline += f", {seconds(max(0.0, remaining_seconds))} to go"
     if reason is Reason.WORSE:
         metrics = [metric for metric in metrics if metric[1] is Outcome.FAILED]
     parts = [headline + "."]
     parts += [f"{NAMES[kind].capitalize()}: {text}" for kind, _, text in metrics]
-    if assumed_dispersion is not None:
-        parts.append(f"Noise: no history says how much, so a dispersion of {assumed_dispersion:g} was assumed.")
-    return " ".join(parts)
+    return " ".join([*parts, *_of_noises(noises)])
+
+
+def _of_noises(noises: Sequence[tuple[MetricKind, Noise]]) -> list[str]:
+    """Say where the dispersions come from; nothing of those that the plan says."""
+    told = []
+    for kind, noise in noises:
+        if noise.source is NoiseSource.HISTORY:
+            hours = seconds(60.0 * BLOCK_MINUTES * (noise.blocks or 0))
+            what = f"{hours} of two groups of one version show a dispersion of {noise.dispersion:.3g}"
+            told.append(f"Noise of {NAMES[kind]}: {what}.")
+    assumed = [(kind, noise) for kind, noise in noises if noise.source is NoiseSource.DEFAULT]
+    if assumed:
+        of = "" if len(assumed) == len(noises) else f" of {' and '.join(NAMES[kind] for kind, _ in assumed)}"
+        told.append(
+            f"Noise{of}: no history says how much, so a dispersion of {assumed[0][1].dispersion:g} was assumed."
+        )
+    return told
 
 
 def percent(rate: float) -> str:

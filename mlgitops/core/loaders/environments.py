@@ -1,7 +1,7 @@
 """`environments.yaml`: what no schema can say about it, and its value."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import time
 from itertools import pairwise
 from typing import Any, Final
@@ -193,13 +193,10 @@ def _plan(value: Mapping[str, Any]) -> Plan:
     return Plan(
         name=value["name"],
         steps=tuple(Step(weight_percent=int(one["weight"]), seconds=one["seconds"]) for one in value["steps"]),
-        metrics=_rules(value["metrics"]),
+        metrics=tuple(map(MetricRule.from_mapping, value["metrics"])),
         dispersion=value.get("dispersion"),
+        early=value.get("early", False),
         limits=Limits(**value.get("limits", {})),
         insufficient_data=value.get("insufficientData", "wait"),
         **{field: value[key] for field, key in numbers.items() if key in value},
     )
-
-
-def _rules(values: Sequence[Mapping[str, Any]]) -> tuple[MetricRule, ...]:
-    return tuple(MetricRule(kind=one["kind"], effect=one["effect"], margin=one.get("margin", 1.0)) for one in values)

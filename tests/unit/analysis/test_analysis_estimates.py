@@ -8,7 +8,14 @@ import pytest
 from scipy.stats import chi2
 
 from mlgitops.core.analysis.counts import ArmCounts, Interval
-from mlgitops.core.analysis.intervals import dispersion_from_history, estimate, newcombe
+from mlgitops.core.analysis.intervals import estimate, newcombe
+from mlgitops.core.analysis.noise import (
+    DEFAULT_DISPERSION,
+    LEAST_BLOCKS,
+    NoiseSource,
+    dispersion_from_history,
+    noise_of,
+)
 from mlgitops.core.analysis.planning import planned_samples
 from mlgitops.core.errors import InvalidInput
 
@@ -125,3 +132,21 @@ def test_planning_refuses_impossible_arguments() -> None:
     with pytest.raises(InvalidInput) as caught:
         planned_samples(1, 0, canary_share=1, alpha=0, dispersion=0)
     assert len(caught.value.problems) == 5
+
+
+def test_short_history_is_not_believed() -> None:
+    """A history of fewer than twelve blocks with a bad outcome leaves the default, and one of twelve replaces it."""
+    quiet = [Interval(at=START, cohort="", canary=counts(0, 500), baseline=counts(0, 500))] * 2_000
+    told = [
+        Interval(at=START + timedelta(minutes=minute), cohort="", canary=counts(5, 500), baseline=counts(5, 500))
+        for minute in range(10 * LEAST_BLOCKS)
+    ]
+    for history in ([], quiet, told[:-1], [*told[:-10], *quiet]):
+        found = noise_of(None, history)
+        assert (found.dispersion, found.source, found.blocks) == (DEFAULT_DISPERSION, NoiseSource.DEFAULT, None)
+    found = noise_of(None, told)
+    assert (found.dispersion, found.source, found.blocks) == (1.0, NoiseSource.HISTORY, LEAST_BLOCKS)
+    assert noise_of(3.0, told).source is NoiseSource.PLAN
+    for wrong in (0.5, math.nan, math.inf):
+        with pytest.raises(InvalidInput, match="dispersion"):
+            noise_of(wrong)

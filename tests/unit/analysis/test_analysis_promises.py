@@ -17,7 +17,7 @@ from mlgitops.core.analysis.evidence import (
     with_before,
     worse_bets,
 )
-from mlgitops.core.analysis.intervals import dispersion_from_history
+from mlgitops.core.analysis.noise import dispersion_from_history
 from mlgitops.core.analysis.planning import planned_samples
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mlgitops.core.analysis.counts import Arm, Sample
 from mlgitops.core.analysis.measures import COURSE_POINTS
+from mlgitops.core.analysis.noise import Noise, NoiseSource
 from mlgitops.core.analysis.running import Running
 from mlgitops.core.analysis.verdict import judge_metrics, judge_running
 from mlgitops.core.configuration import MetricRule
@@ -24,7 +25,7 @@ RULES = (
     MetricRule(kind="latency", effect=2),
 )
 BOUNDS = (0.01, 0.05, 0.1, 0.25, 1.0)
-NOISE = (1.0, 2.5, 1.7)
+NOISE = tuple(Noise(dispersion=value, source=NoiseSource.PLAN) for value in (1.0, 2.5, 1.7))
 
 
 def traffic(dice: random.Random, moments: int, *, worse: float = 1.0) -> list[Sample]:
@@ -170,7 +171,7 @@ def test_a_broken_state_is_refused(broken: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="judge all samples anew"):
         Running.begin(RULES, NOISE).resumed(json.loads(json.dumps(state)))
     with pytest.raises(InvalidInput, match="judge all samples anew"):
-        Running.begin(RULES, (1.0, 2.0, 3.0)).resumed(in_parts([], []).to_mapping())
+        Running.begin(RULES, NOISE[::-1]).resumed(in_parts([], []).to_mapping())
 
 
 def test_shares_of_later_steps_are_settled_beforehand() -> None:

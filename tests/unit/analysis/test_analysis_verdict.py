@@ -4,12 +4,14 @@ import json
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mlgitops.core.analysis.counts import Arm, Sample
-from mlgitops.core.analysis.verdict import Outcome, Reason, Verdict, judge, worst
+from mlgitops.core.analysis.counts import Arm, ArmCounts, Interval, Sample
+from mlgitops.core.analysis.noise import dispersion_from_history
+from mlgitops.core.analysis.verdict import Outcome, Reason, Verdict, begin, conclude, judge, judge_running, worst
 from mlgitops.core.analysis.words import odds, percent, points, seconds
 from mlgitops.core.configuration import MetricRule
 from mlgitops.core.errors import InvalidInput
@@ -87,6 +89,7 @@ def decide(
     cohort: str = "7-0",
     elapsed: float = 600,
     dispersion: float | None = 1.0,
+    early: bool = False,
     history: Sequence[Sample] = (),
 ) -> Verdict:
     return judge(
@@ -97,6 +100,7 @@ def decide(
         cohort=cohort,
         elapsed_seconds=elapsed,
         step_seconds=600,
+        early=early,
         history=history,
     )
 
@@ -133,6 +137,36 @@ def test_time_not_over() -> None:
     verdict = decide(World().run("7-0", 20, 0.1).samples, elapsed=599)
     assert outcome(verdict) == (Outcome.INCONCLUSIVE, Reason.STEP_TIME_NOT_OVER)
     assert "1 s to go" in verdict.words
+
+
+def test_a_plan_may_let_a_step_pass_early() -> None:
+    """Where the plan allows it, a step whose own requests rule every effect out passes before its time, and says so."""
+    samples = World().run("7-0", 20, 0.1).samples
+    verdict = decide(samples, ERRORS, LABELS, elapsed=300, early=True)
+    assert outcome(verdict) == (Outcome.PASSED, Reason.EFFECT_RULED_OUT)
+    assert verdict.words.startswith("Passed (step 7-0), 5 min early: what the plan watches for is ruled out.")
+    assert decide(samples, ERRORS, LABELS, elapsed=300).outcome is Outcome.INCONCLUSIVE
+
+
+def test_no_step_passes_early_on_less() -> None:
+    """Neither planned samples, nor one metric of two, nor what earlier steps showed, lets a step pass early."""
+    quiet = World().run("7-0", 40, 0.1, failed=(0, 0))
+    assert outcome(decide(quiet.samples, ERRORS)) == (Outcome.PASSED, Reason.PLANNED_SAMPLES_SEEN)
+    waits = (Outcome.INCONCLUSIVE, Reason.STEP_TIME_NOT_OVER)
+    assert outcome(decide(quiet.samples, ERRORS, LABELS, elapsed=300, early=True)) == waits
+    world = World().run("7-0", 40, 0.1)
+    assert decide(world.samples, ERRORS, elapsed=300, early=True).outcome is Outcome.PASSED
+    world.run("7-1", 1, 0.5, requests=400)
+    later = decide(world.samples, ERRORS, cohort="7-1")
+    assert later.outcome is Outcome.PASSED
+    assert later.metrics[0].log_evidence_within > later.metrics[0].threshold_within
+    assert outcome(decide(world.samples, ERRORS, cohort="7-1", elapsed=300, early=True)) == waits
+
+
+def test_an_early_failure_is_no_pass() -> None:
+    """A canary that fails fails, also where its step could pass early."""
+    samples = World().run("7-0", 20, 0.1, wrong=(0.2, 0.05)).samples
+    assert decide(samples, ERRORS, LABELS, elapsed=300, early=True).outcome is Outcome.FAILED
 
 
 def test_no_traffic_is_insufficient_data() -> None:
@@ -244,6 +278,49 @@ def test_metrics_share_alpha() -> None:
     samples = World().run("7-0", 3, 0.1).samples
     assert {metric.threshold for metric in decide(samples).metrics} == {math.log(300)}
     assert decide(samples, ERRORS).metrics[0].threshold == pytest.approx(math.log(100))
+
+
+def test_weights_divide_alpha() -> None:
+    """A metric's part of α is its weight among all, whatever the weights' sum, and a larger part needs less."""
+    samples = World().run("7-0", 3, 0.1).samples
+    rules = replace(ERRORS, weight=6), replace(LABELS, weight=2), LATENCY
+    metrics = decide(samples, *rules).metrics
+    assert [math.exp(-one.threshold) for one in metrics] == pytest.approx([0.01 * 6 / 9, 0.01 * 2 / 9, 0.01 / 9])
+    assert metrics[0].planned_samples < decide(samples).metrics[0].planned_samples  # type: ignore[operator]
+    alone = decide(samples, replace(ERRORS, weight=0.2)).metrics[0]
+    assert alone == decide(samples, ERRORS).metrics[0]
+    for weight in (0, -1, math.nan, math.inf):
+        with pytest.raises(InvalidInput, match="the weight"):
+            decide(samples, replace(ERRORS, weight=weight))
+
+
+def test_noise_that_was_measured_is_used_and_told() -> None:
+    """A metric with A/A history is judged by the dispersion that it shows, and the verdict says who says what."""
+    dice = random.Random(11)
+    groups = [[ArmCounts(total=500, bad=4 * dice.randrange(3)) for _ in Arm] for _ in range(200)]
+    history = [
+        Interval(at=START + timedelta(minutes=minute), cohort="", canary=one, baseline=other)
+        for minute, (one, other) in enumerate(groups)
+    ]
+    rules, samples = (ERRORS, LABELS), World().run("7-0", 20, 0.1).samples
+
+    def judged(dispersion: float | None) -> Verdict:
+        running = begin(rules, dispersion=dispersion, aa_history={"errors": history}).after(samples)
+        metrics = judge_running(running, alpha=0.01, cohort="7-0")
+        return conclude(metrics, alpha=0.01, cohort="7-0", elapsed_seconds=600, step_seconds=600)
+
+    verdict = judged(None)
+    errors, labels = verdict.metrics
+    assert errors.noise.dispersion == dispersion_from_history(history) != 2
+    assert [(one.noise.source, one.noise.blocks) for one in verdict.metrics] == [("history", 20), ("default", None)]
+    assert (labels.noise.dispersion, verdict.dispersion_assumed) == (2.0, True)
+    assert f"Noise of errors: 3 h of two groups of one version show a dispersion of {errors.noise.dispersion:.3g}." in (
+        verdict.words
+    )
+    assert "Noise of labelled correctness: no history says how much" in verdict.words
+    planned = judged(1.5)
+    assert {(one.noise.dispersion, one.noise.source) for one in planned.metrics} == {(1.5, "plan")}
+    assert "Noise" not in planned.words
 
 
 def test_default_dispersion_is_told() -> None:
