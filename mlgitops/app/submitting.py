@@ -1,6 +1,6 @@
 """A push becomes a release: identity, tests, data, image, and the submission in the ledger."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlgitops.app.confining import confined
@@ -29,6 +29,8 @@ class Submitted:
     release: Release
     new: bool
     """False when it was recognised as a release that is there already."""
+    unheeded: tuple[str, ...] = ()
+    """What the push changed that makes no release: it takes effect with the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
         return _drafted(context, draft)
     known = _record(context, draft, new=False)
     if known is not None:
-        return Submitted(release=known, new=False)
+        return Submitted(release=known, new=False, unheeded=unheeded(known.submission, draft))
     _test(context, source, configuration)
     full = _built(context, workshop, configuration, draft)
     recorded = _record(context, full, new=True)
@@ -68,8 +70,32 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     return Submitted(release=recorded, new=recorded.submission.submitted_at == full.submitted_at)
 
 
-def recognised(release: Release) -> str:
+def unheeded(known: Submission, now: Submission) -> tuple[str, ...]:
+    """Say what two pushes of the same release differ in that is no input of its training.
+
+    A release is judged and served by what it was submitted with, so that its answer can be told for ever.
+    """
+    try:
+        before = load_model(known.configuration.encode(), MODEL_FILE)
+    except InvalidInput:  # an older version of this tool accepted it; what it says now cannot be told
+        return ()
+    after = load_model(now.configuration.encode(), MODEL_FILE)
+    differs = {
+        "gates": before.evaluation.gates != after.evaluation.gates,
+        "evaluation": before.evaluation.specification != after.evaluation.specification,
+        "evaluation set": known.evaluation_digest != now.evaluation_digest,
+        "serving": before.serving != after.serving,
+        "test": before.test_command != after.test_command,
+    }
+    return tuple(name for name, changed in differs.items() if changed)
+
+
+def recognised(release: Release, changed: Sequence[str] = ()) -> str:
     """Say in words that a push is a release that is there already, and how it can be trained again where it ended."""
+    if changed:
+        told = f"changed in this push: {', '.join(changed)}; a release keeps what it was submitted with, so that takes "
+        told += f"effect with the next one, or with `mlgitops train --attempt {release.submission.attempt + 1}`"
+        return f"{recognised(release)}\n{told}"
     ended = release.phase in {ReleasePhase.FAILED, ReleasePhase.ERRORED, ReleasePhase.ABORTED}
     words = f"recognised as release {release.name} ({release.phase}): nothing to train"
     if not ended and not release.collected:
@@ -108,7 +134,9 @@ def _drafted(context: Context, draft: Submission) -> Submitted:
     """Say which release it would be, without writing anything."""
     view = look(context)
     known = view.ledger.find_release(draft.model, draft.identity.hex[:RELEASE_LENGTH])
-    return Submitted(release=known or Release(submission=_placed(view, draft)), new=known is None)
+    if known is None:
+        return Submitted(release=Release(submission=_placed(view, draft)), new=True)
+    return Submitted(release=known, new=False, unheeded=unheeded(known.submission, draft))
 
 
 def _identified(
@@ -162,7 +190,9 @@ def _record(context: Context, submission: Submission, *, new: bool) -> Release |
         found.append(release)
         view.ledger.put_last_submitted(submission.model, release.name)
         if known is not None:
-            return f"release({submission.model}): {name} recognised in {submission.revision[:RELEASE_LENGTH]}"
+            told = f"release({submission.model}): {name} recognised in {submission.revision[:RELEASE_LENGTH]}"
+            changed = unheeded(known.submission, submission)
+            return f"{told}\n\nNot taken up by this release: {', '.join(changed)}.\n" if changed else told
         view.ledger.put_release(release)
         return diary.release(release)
 

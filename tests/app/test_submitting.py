@@ -14,6 +14,7 @@ from mlgitops.app.context import Context, look
 from mlgitops.app.evaluating import evaluation_request
 from mlgitops.app.submitting import Submitted, Workshop, recognised, submit
 from mlgitops.core.errors import DigestMismatch, InvalidInput, MlgitopsError
+from mlgitops.core.manifest.fields import LEDGER
 from mlgitops.core.release import Failed, ReleasePhase, Submission
 from mlgitops.ports.source import SourceCommit
 from tests.support.world import world_of
@@ -203,3 +204,20 @@ def test_a_release_that_ended_badly_says_how_to_train_again(pushes: Pushes) -> N
     )
     assert "accuracy is 0.2; `mlgitops train --attempt 2`" in recognised(failed)
     assert "--attempt" not in recognised(release)
+
+
+def test_a_push_that_changes_no_training_says_what_waits(pushes: Pushes) -> None:
+    """Changed gates, serving or evaluation set make no release, and the push says that they wait for the next one."""
+    first = pushes.push()
+    gates = "task: classification\n  gates: [{metric: accuracy, minimum: 0.5}]\nserving: {minReplicas: 2}"
+    again = pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("task: classification", gates))
+    assert (again.new, again.release.name) == (False, first.release.name)
+    assert again.unheeded == ("gates", "serving")
+    words = recognised(again.release, again.unheeded)
+    assert "changed in this push: gates, serving" in words
+    assert "`mlgitops train --attempt 2`" in words
+    ledger = pushes.context.repository.snapshot(LEDGER).revision
+    assert ledger is not None
+    newest = next(iter(pushes.context.repository.history(ledger)))
+    assert "Not taken up by this release: gates, serving." in newest.message
+    assert pushes.push(mlgitops_dot_yaml=CONFIGURATION).unheeded == ()

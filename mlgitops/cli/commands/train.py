@@ -64,13 +64,14 @@ def command(
     release = result.release
     cause = ", ".join(release.submission.cause)
     verb = "would be submitted" if dry_run else "submitted"
-    words = f"release {release.name} {verb} (cause: {cause})" if result.new else recognised(release)
+    words = f"release {release.name} {verb} (cause: {cause})" if result.new else recognised(release, result.unheeded)
     values = {
         "model": release.submission.model,
         "release": release.name,
         "identity": str(release.identity),
         "new": result.new,
         "cause": list(release.submission.cause),
+        "unheeded": list(result.unheeded),
         "phase": str(release.phase),
         "revision": release.submission.revision,
         "dryRun": dry_run,
