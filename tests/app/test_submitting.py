@@ -216,8 +216,10 @@ def test_a_push_that_changes_no_training_says_what_waits(pushes: Pushes) -> None
     words = recognised(again.release, again.unheeded)
     assert "changed in this push: gates, serving" in words
     assert "`mlgitops train --attempt 2`" in words
-    ledger = pushes.context.repository.snapshot(LEDGER).revision
-    assert ledger is not None
-    newest = next(iter(pushes.context.repository.history(ledger)))
-    assert "Not taken up by this release: gates, serving." in newest.message
     assert pushes.push(mlgitops_dot_yaml=CONFIGURATION).unheeded == ()
+    pushes.push(train_dot_py="print(2)\n")
+    pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("task: classification", gates), train_dot_py=FILES["train.py"])
+    revision = pushes.context.repository.snapshot(LEDGER).revision
+    assert revision is not None
+    newest = next(iter(pushes.context.repository.history(revision)))
+    assert "Not taken up by this release: gates, serving." in newest.message
