@@ -63,7 +63,7 @@ class Reading:
     processes: int
     """E-processes that are averaged."""
     course: evidence.Path
-    """The evidence against "no worse than the margin" over time, thinned; the last point is exact."""
+    """The evidence against "no worse than the margin" over time, thinned; its highest and its last point are there."""
     bounds: tuple[float, ...] = ()
     """Bucket bounds in seconds that latency is judged at now; counts are shown at the middle one."""
     bound_seconds: float | None = None
@@ -105,6 +105,9 @@ class _Track:
     stride: int = 1
     """One of so many moments is in `kept`."""
     kept: evidence.Path
+    """Some of the moments, thinned."""
+    peak: datetime | None = None
+    """The moment of `highest`; None while it never was above 0."""
 
     def mark(self, at: datetime, gained: float, log_evidence: Callable[[], float]) -> None:
         """Note a moment at which no bet gained more than `gained`.
@@ -116,12 +119,19 @@ class _Track:
         keep = self.points % self.stride == 0
         if keep or self.now + self.gained + _ROUNDING >= self.highest:
             self.now, self.gained = log_evidence(), 0.0
-            self.highest = max(self.highest, self.now)
+            if self.now > self.highest:
+                self.highest, self.peak = self.now, at
         if keep:
             self.kept.append((at, self.now))
         if len(self.kept) > COURSE_POINTS:
             self.kept, self.stride = self.kept[::2], 2 * self.stride
         self.points += 1
+
+    def course(self) -> evidence.Path:
+        """Return the moments that are kept, and the highest one, which decides."""
+        if self.peak is None or (self.peak, self.highest) in self.kept:
+            return self.kept
+        return sorted([*self.kept, (self.peak, self.highest)])
 
     def copy(self) -> "_Track":
         return _Track(**{**vars(self), "kept": list(self.kept)})
@@ -187,7 +197,7 @@ class MetricEvidence:
             cohort: self._mean([self._log_within([sums]) for sums in stratum.within])
             for cohort, stratum in self._strata.items()
         }
-        course = self._track.kept
+        course = self._track.course()
         if self._until is not None and course[-1][0] != self._until:
             course = [*course, (self._until, now)]
         return Reading(
@@ -217,6 +227,7 @@ class MetricEvidence:
             "now": track.now,
             "gained": track.gained,
             "highest": track.highest,
+            "peak": None if track.peak is None else track.peak.isoformat(),
             "points": track.points,
             "stride": track.stride,
             "course": [[at.isoformat(), value] for at, value in track.kept],
@@ -235,7 +246,9 @@ class MetricEvidence:
         """Go on from `to_mapping` of the same metric, dispersion and history, in the place of a beginning."""
         self._before, until = list(state["before"]), state["until"]
         self._until = None if until is None else datetime.fromisoformat(until)
+        peak = state["peak"]
         self._track = _Track(
+            peak=None if peak is None else datetime.fromisoformat(peak),
             **{name: state[name] for name in ("now", "gained", "highest", "points", "stride")},
             kept=[(datetime.fromisoformat(at), value) for at, value in state["course"]],
         )

@@ -4,12 +4,13 @@ import itertools
 import json
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlgitops.core.analysis import evidence, measures
 from mlgitops.core.analysis.counts import Arm, Sample
 from mlgitops.core.analysis.measures import COURSE_POINTS
 from mlgitops.core.analysis.noise import Noise, NoiseSource
@@ -17,52 +18,14 @@ from mlgitops.core.analysis.running import Running
 from mlgitops.core.analysis.verdict import judge_metrics, judge_running
 from mlgitops.core.configuration import MetricRule
 from mlgitops.core.errors import InvalidInput
+from tests.support.traffic import START, traffic
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
 RULES = (
     MetricRule(kind="errors", effect=3),
     MetricRule(kind="labels", effect=4, margin=1.3),
     MetricRule(kind="latency", effect=2),
 )
-BOUNDS = (0.01, 0.05, 0.1, 0.25, 1.0)
 NOISE = tuple(Noise(dispersion=value, source=NoiseSource.PLAN) for value in (1.0, 2.5, 1.7))
-
-
-def traffic(dice: random.Random, moments: int, *, worse: float = 1.0) -> list[Sample]:
-    """Three steps with missing scrapes, arms read apart, labels that come late, and a layout that loses a bucket."""
-    samples: list[Sample] = []
-    counts: dict[tuple[str, Arm], list[int]] = {}
-    for moment in range(moments):
-        step = 1 + 3 * moment // moments
-        for arm in Arm:
-            kept = counts.setdefault((f"7-{step}", arm), [0] * 9)
-            for _ in range(dice.randrange(60 if arm is Arm.BASELINE else 20 * step)):
-                slow, factor = dice.random(), worse if arm is Arm.CANARY else 1.0
-                gained = (1, dice.random() < 0.02 * factor, *(slow < 1 - factor / 5**place for place in range(1, 6)))
-                kept[:7] = [old + new for old, new in zip(kept, gained, strict=False)]
-        for (cohort, arm), kept in counts.items():
-            waiting = kept[0] - kept[1] - kept[7]
-            fresh = dice.randrange(waiting + 1) if waiting > 0 and dice.random() < 0.5 else 0
-            kept[7] += fresh
-            kept[8] += sum(dice.random() < 0.1 for _ in range(fresh))
-            if (cohort == f"7-{step}" or fresh) and dice.random() < 0.9:
-                apart = timedelta(seconds=dice.choice([0, 0, 5]) if arm is Arm.BASELINE else 0)
-                samples.append(_sample(START + timedelta(minutes=moment) + apart, cohort, arm, kept, BOUNDS))
-    return samples
-
-
-def _sample(at: datetime, cohort: str, arm: Arm, kept: Sequence[int], bounds: Sequence[float]) -> Sample:
-    latency = tuple(zip(bounds, kept[2:7], strict=True))
-    return Sample(
-        at=at,
-        cohort=cohort,
-        arm=arm,
-        total=kept[0],
-        failed=kept[1],
-        labelled=kept[7],
-        incorrect=kept[8],
-        latency=latency if cohort != "7-3" else latency[:-1],
-    )
 
 
 def in_parts(samples: Sequence[Sample], cuts: Sequence[int]) -> Running:
@@ -135,7 +98,7 @@ def test_state_does_not_grow_with_time() -> None:
     def size(moments: int) -> int:
         samples = sorted(traffic(random.Random(3), moments), key=lambda one: one.at)
         metrics = judge_running(in_parts(samples, []), alpha=0.01, cohort="7-3")
-        assert all(len(one.course) <= COURSE_POINTS + 1 for one in metrics)
+        assert all(len(one.course) <= COURSE_POINTS + 2 for one in metrics)
         assert all(one.course[-1][1] == one.log_evidence for one in metrics)
         state = in_parts(samples, []).to_mapping()
         for metric in state["metrics"]:
@@ -145,12 +108,24 @@ def test_state_does_not_grow_with_time() -> None:
     assert size(1_200) < 1.2 * size(120)
 
 
-def test_highest_evidence_is_that_of_the_whole_course() -> None:
-    """The highest evidence is found in every course, though most moments are not calculated."""
+def test_highest_evidence_is_that_of_the_whole_course(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The highest evidence is found, and is in the course for plots, though most moments are not calculated."""
     for seed in range(6):
-        samples = traffic(random.Random(seed), 60, worse=1.0 + seed / 4)
-        for metric in judge_metrics(samples, RULES, alpha=0.01, dispersion=1.5, cohort="7-3"):
-            assert metric.highest_log_evidence == max([0.0, *[value for _, value in metric.course]])
+        samples = traffic(random.Random(seed), 90, worse=1.0 + seed / 4)
+
+        def judged(samples: Sequence[Sample] = samples) -> list[tuple[float, evidence.Path]]:
+            metrics = judge_metrics(samples, RULES, alpha=0.01, dispersion=1.5, cohort="7-3")
+            return [(one.highest_log_evidence, list(one.course)) for one in metrics]
+
+        whole = judged()
+        assert all(highest == max([0.0, *[value for _, value in course]]) for highest, course in whole)
+        with monkeypatch.context() as patch:
+            patch.setattr(measures, "COURSE_POINTS", 6)
+            thinned = judged()
+        for (highest, course), (found, kept) in zip(whole, thinned, strict=True):
+            assert found == highest
+            assert set(kept) < set(course)
+            assert highest in {0.0, *[value for _, value in kept]}
 
 
 @pytest.mark.parametrize(
