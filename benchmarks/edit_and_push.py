@@ -1,6 +1,6 @@
 """One edit of a manifest, pushed over http while another writer commits: the tool beside the git command line.
 
-    python benchmarks/edit_and_push.py [--quick] [--rounds N]
+    python benchmarks/edit_and_push.py [--quick] [--rounds N] [--writer-seconds S]
 
 Both are whole processes on one server, git's own http backend on loopback. The tool has its clone of the last time; git
 makes a shallow clone with a checkout, as common updaters of manifests do, edits, commits, pushes, and rebases where it
@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -134,10 +134,10 @@ class Place:
         self._check(release, [path])
 
     @contextmanager
-    def other_writer(self) -> Iterator[None]:
+    def other_writer(self, pause_seconds: float) -> Iterator[None]:
         """Let another writer commit elsewhere in the repository."""
         stop = threading.Event()
-        thread = threading.Thread(target=self._write, args=(stop,))
+        thread = threading.Thread(target=self._write, args=(stop, pause_seconds))
         thread.start()
         try:
             yield
@@ -145,11 +145,11 @@ class Place:
             stop.set()
             thread.join()
 
-    def _write(self, stop: threading.Event) -> None:
+    def _write(self, stop: threading.Event, pause_seconds: float) -> None:
         person = Person(name="Ann", email="ann@example.org")
         repository = open_repository(str(self.bare), identity=person, cache=self.folder)
         path = _path(ENVIRONMENTS - 1, "kustomization.yaml")
-        while not stop.wait(WRITER_SECONDS):
+        while not stop.wait(pause_seconds):
             change = Change(message="another", files={path: f"# {time.time()}\n".encode()})
             try:
                 repository.update(MAIN, repository.snapshot(MAIN).revision, [change])
@@ -216,6 +216,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small repositories, to see that it runs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
+        "--writer-seconds", type=float, default=WRITER_SECONDS, help="pause of the other writer; 0: none"
+    )
+    parser.add_argument(
         "--folder", default="/dev/shm" if os.access("/dev/shm", os.W_OK) else None, help="where to work"
     )
     options = parser.parse_args()
@@ -227,7 +230,7 @@ def main() -> int:
         http_server(Path(home)) as server,
     ):
         places = {files: Place(Path(home), server.server_port, files) for files in sizes}
-        rows = [_measure(place, rounds) for place in places.values()]
+        rows = [_measure(place, rounds, options.writer_seconds) for place in places.values()]
         missed = _print(rows)
         missed += _pending(places[sizes[-1] if options.quick else PENDING_FILES], pending)
     if options.quick:
@@ -237,9 +240,9 @@ def main() -> int:
     return int(bool(missed))
 
 
-def _measure(place: Place, rounds: int) -> Row:
+def _measure(place: Place, rounds: int, writer_seconds: float) -> Row:
     row = Row(files=place.files, first=Runs(), tool=Runs(), git=Runs())
-    with place.other_writer():
+    with place.other_writer(writer_seconds) if writer_seconds else nullcontext():
         place.tool(row.first, "together")
         for _ in range(rounds):
             place.tool(row.tool, "together")
