@@ -376,6 +376,8 @@ def test_one_process_at_a_time_uses_a_clone(http_place, monkeypatch):
     hold = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
     command = [sys.executable, "-c", hold, lock]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
         other.stdout.readline()
         monkeypatch.setattr("mlgitops.adapters.repository.remote._CACHE_PATIENCE_SECONDS", 0.1)
         with pytest.raises(Unavailable, match="another process"):
