@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlgitops.core.analysis import evidence
 from mlgitops.core.analysis.counts import ArmCounts, Interval
 from mlgitops.core.analysis.evidence import (
     DEFAULT_MIXTURE,
@@ -188,6 +189,47 @@ def test_a_bad_outcome_more_is_evidence_more(intervals: list[Interval], data: st
         log_evidence_within(changed, margin=3, history=HISTORY)
         <= log_evidence_within(intervals, margin=3, history=HISTORY) + 1e-9
     )
+
+
+@given(small, small, ratios, st.floats(1, 3), counts(50))
+def test_a_bad_outcome_of_the_baseline_is_no_evidence_against_the_canary(
+    sizes: tuple[int, int], bad: tuple[int, int], ratio: float, margin: float, before: tuple[int, int]
+) -> None:
+    """Within an interval, one more bad outcome of the baseline never raises what a bet on a worse canary gains."""
+    (n_c, n_b), (x_c, x_b) = sizes, (min(one, n) for one, n in zip(bad, sizes, strict=True))
+    known = ArmCounts(bad=before[0], total=before[1])
+    bets = worse_bets(Mixture(odds_ratios=(ratio,), weights=(1.0,)), margin=margin)
+    if x_b == n_b:
+        return
+    less, more = (bets.of(interval(0, (x_c, n_c), (x_b + one, n_b)), known)[0] for one in (0, 1))
+    assert more <= less + 1e-9
+
+
+@given(counts(40), counts(40), ratios, counts(80))
+def test_good_and_bad_exchange(
+    canary: tuple[int, int], baseline: tuple[int, int], ratio: float, before: tuple[int, int]
+) -> None:
+    """A bet on odds of bad outcomes `ratio` times as high is one on odds of good outcomes that are as much lower."""
+    (x_c, n_c), (x_b, n_b), (bad, known) = canary, baseline, before
+    if known < n_b:
+        return
+    (one,) = evidence._block([ratio], 1.0)((n_c, x_c, n_b, x_b, known, bad))
+    (other,) = evidence._block([1 / ratio], 1.0)((n_c, n_c - x_c, n_b, n_b - x_b, known, known - bad))
+    assert one == pytest.approx(other, abs=1e-9)
+
+
+@given(counts(40), counts(40), st.floats(1.1, 8), counts(80))
+def test_ruling_out_is_the_margin_test_with_arms_exchanged(
+    canary: tuple[int, int], baseline: tuple[int, int], margin: float, before: tuple[int, int]
+) -> None:
+    """What is bet on a canary within the effect is what the margin test bets on a baseline that is worse."""
+    known = ArmCounts(bad=before[0], total=before[1])
+    rates = margin / (1 + (margin - 1) * wilson(known.bad, known.total, z=3)[1])
+    exponents = (1.0, 0.5, 1.5)
+    exchanged = evidence._conditional([rates**exponent for exponent in exponents], 1 / rates)
+    found = within_bets(margin).of(interval(0, canary, baseline), known)
+    (x_c, n_c), (x_b, n_b) = canary, baseline
+    assert found == pytest.approx(exchanged((n_b, x_b, n_c, x_c, 0, 0)), abs=1e-9)
 
 
 @settings(max_examples=40)

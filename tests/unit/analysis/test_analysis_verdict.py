@@ -339,6 +339,19 @@ def test_order_of_samples_is_irrelevant() -> None:
     assert decide(shuffled, cohort="7-1") == decide(samples, cohort="7-1")
 
 
+def test_order_of_metrics_and_names_of_rollouts_are_irrelevant() -> None:
+    """Metrics in another order, and another number of the rollout, change nothing that is found."""
+    samples = (
+        World().run("7-1", 10, 0.1, wrong=(0.09, 0.05)).run("7-2", 5, 0.5).late_labels("7-1", 30, (0.1, 0.1)).samples
+    )
+    found = decide(samples, cohort="7-2").metrics
+    assert decide(samples, LABELS, ERRORS, LATENCY, cohort="7-2").metrics == (found[2], found[0], found[1])
+    renamed = [replace(sample, cohort=f"12{sample.cohort[1:]}") for sample in samples]
+    other = decide(renamed, cohort="12-2").metrics
+    assert [one.course for one in other] == [one.course for one in found]
+    assert [one.words for one in other] == [one.words for one in found]
+
+
 def test_history_shapes_bets_only() -> None:
     """History lets latency be judged from the first interval on, but never makes a difference by itself."""
     history = World().run("6-0", 10, 0.5).samples
