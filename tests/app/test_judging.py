@@ -1,5 +1,6 @@
 """What a pass pays for judging, and what the record of a decision rests on."""
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -111,6 +112,26 @@ def test_other_samples_under_the_same_names_are_judged_by_themselves(judged: lis
     bad.sample(500, 400)
     assert [str(one.judge().outcome) for one in (good, bad)] == ["inconclusive", "failed"]
     assert judged == [2, 2]
+
+
+def test_a_plan_decides_about_early_passes_and_shares(judged: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollout is judged by the `early` and the weights of its own plan."""
+    metrics = [
+        {"kind": "errors", "effect": 5.0, "margin": 1.0, "weight": 3},
+        {"kind": "labels", "effect": 5.0, "margin": 1.0},
+    ]
+    place = Place()
+    for minute in range(1, 20):
+        place.sample(1_000 * minute, 20 * minute)
+        place.samples[-1] = replace(place.samples[-1], failed=180 * minute)
+    monkeypatch.setitem(PLAN, "metrics", metrics[:1])
+    assert str(place.judge().outcome) == "inconclusive"
+    monkeypatch.setitem(PLAN, "early", True)
+    assert str(place.judge().outcome) == "passed"
+    monkeypatch.setitem(PLAN, "metrics", metrics)
+    verdict = place.judge()
+    assert str(verdict.outcome) == "inconclusive"
+    assert [round(math.exp(-one.threshold), 6) for one in verdict.metrics] == [0.0075, 0.0025]
 
 
 def test_a_record_rests_on_the_samples_that_were_judged(judged: list[int]) -> None:
