@@ -38,8 +38,8 @@ SLOW_SHARE: Final = 0.01
 """Latency is judged around the bound that this share of the baseline's requests exceeds: its p99."""
 BOUNDS: Final = 3
 """Bucket bounds that latency is judged at; their e-values are averaged."""
-COURSE_POINTS: Final = 400
-"""Points of evidence over time that are kept, at most; when there are more, every other one goes."""
+COURSE_POINTS: Final = 240
+"""Points of evidence over time that are kept, at most; when there are more, every other one but the highest goes."""
 _ROUNDING: Final = 1e-9
 """More than the rounding errors of evidence, and less than anybody could care about."""
 
