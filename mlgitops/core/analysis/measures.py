@@ -177,7 +177,7 @@ class MetricEvidence:
             gained = stratum.cut.take(*counts)
             if gained:
                 grown.append(gained[1])
-                most = max(most, self._bet(stratum, places, *gained))
+                most += self._bet(stratum, places, *gained)  # a bet may stand on the intervals of several cohorts
         if not grown:
             return
         for one in grown:  # only now: what came at one moment does not inform itself

@@ -128,6 +128,27 @@ def test_highest_evidence_is_that_of_the_whole_course(monkeypatch: pytest.Monkey
             assert highest in {0.0, *[value for _, value in kept]}
 
 
+def test_steps_that_report_together_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels of several steps that come at one moment raise the evidence together, and the highest is not missed."""
+    dice = random.Random(9)
+    for _ in range(100):
+        counts = {(step, arm): [0, 0] for step in (1, 2, 3) for arm in Arm}
+        samples = []
+        for minute in range(6):
+            wrong = {Arm.CANARY: dice.choice([0, 4, 8]), Arm.BASELINE: dice.choice([4, 8])}
+            for (step, arm), kept in counts.items():
+                kept[:] = [kept[0] + (20 if arm is Arm.CANARY else 40), kept[1] + wrong[arm]]
+                at = START + timedelta(minutes=minute)
+                known = {"labelled": kept[0], "incorrect": kept[1]}
+                samples.append(Sample(at=at, cohort=f"7-{step}", arm=arm, total=kept[0], failed=0, **known))
+        rule = [MetricRule(kind="labels", effect=2)]
+        found = []
+        for points in (1_000, 2):
+            monkeypatch.setattr(measures, "COURSE_POINTS", points)
+            found.append(judge_metrics(samples, rule, alpha=0.01, dispersion=2, cohort="7-3")[0].highest_log_evidence)
+        assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     "broken",
     [
