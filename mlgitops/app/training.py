@@ -1,16 +1,19 @@
 """A release's way to a candidate: one open training per model, its TFJob on `main`, its evaluation."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from mlgitops.app.context import View, World
+from mlgitops.app.context import View, World, by
 from mlgitops.app.evaluating import MODEL_FILE, judged, own_gates
 from mlgitops.app.moves import AUTOMATION, now
 from mlgitops.app.writing import Unit
 from mlgitops.core import diary
 from mlgitops.core import release as machine
 from mlgitops.core.errors import Denied, DigestMismatch, InvalidInput, NotFound
+from mlgitops.core.events import moment, stamp
+from mlgitops.core.ledger import EnvironmentState, Hold
 from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.manifest import owned, render
@@ -30,11 +33,35 @@ def training_unit(world: World, model: str) -> Unit:
     def decide(view: View) -> str | None:
         moved = _next(world, view, model)
         if moved is None:
-            return None
+            return _held(world, view, model)
         view.ledger.put_release(moved)
         return diary.release(moved)
 
     return Unit(decide, lambda view: projected(view, model))
+
+
+def _held(world: World, view: View, model: str) -> str | None:
+    """Hold automation for a model whose listed job somebody changed by hand, once for each change.
+
+    The job goes on as it was submitted; what comes of it must not be promoted by itself.
+    """
+    open_ = next((one for one in view.ledger.open_releases(model) if one.phase is ReleasePhase.TRAINING), None)
+    changed = _changed_by_hand(view, open_) if open_ is not None else ""
+    if not changed or view.main.revision is None:
+        return None
+    path = _path(model, names.TFJOB_FILE)
+    commit = next(iter(world.repository.history(view.main.revision, path=path)))
+    reason = f"fields of {path} that mlgitops owns were changed by hand in {commit.revision[:12]}: {changed}"
+    hold = Hold(by=by(commit.author), reason=reason, at=stamp(now(world)))
+    states = [view.ledger.state(one.name, model) for one in view.configuration.environments]
+    unheld = [one for one in states if one.hold is None and not _resumed_since(one, commit.committed_at)]
+    for one in unheld:
+        view.ledger.put_state(replace(one, hold=hold))
+    return f"hold({model}): its training job was changed by hand\n\n{reason}\n" if unheld else None
+
+
+def _resumed_since(state: EnvironmentState, at: datetime) -> bool:
+    return bool(state.resumed_at) and moment(state.resumed_at) > at
 
 
 def _next(world: World, view: View, model: str) -> Release | None:
@@ -219,7 +246,10 @@ def tfjob(view: View, release: Release) -> bytes:
     path = _path(model, names.TFJOB_FILE)
     wanted = _fields(view, release)
     data = view.main.read(path)
-    _unchanged(view, release, data, wanted)
+    changed = _changed_by_hand(view, release)
+    if changed:
+        told = f"the job of release {release.name} was changed by hand: {changed}"
+        raise Denied("writing", path, f"{told}; take the change back, or `mlgitops abort {release.name}`")
     scaffold = _scaffold(view, release, wanted)
     if data is None:
         return scaffold
@@ -232,26 +262,20 @@ def tfjob(view: View, release: Release) -> bytes:
     return owned.edit_tfjob(data, path, wanted)
 
 
-def _unchanged(view: View, release: Release, data: bytes | None, wanted: TrainingFields) -> None:
-    """Refuse to write over what somebody changed in a job that is listed: it is what they want, or a mistake.
+def _changed_by_hand(view: View, release: Release) -> str:
+    """Say what somebody changed of the owned fields of a release's listed job; empty for nothing.
 
-    Raises:
-        Denied: Owned fields of the listed job of this release are not what was written.
+    It is what they want, or a mistake: in either case it is not written over.
     """
     model = release.submission.model
     path = _path(model, names.TFJOB_FILE)
+    data = view.main.read(path)
     if data is None or not _is_listed(view, model):
-        return
-    found = owned.differences_tfjob(data, path, wanted)
-    same_job = not any(one.pointer == "metadata.name" for one in found)
-    if found and same_job:
-        told = "; ".join(f"{one.pointer} is {one.found!r}, not {one.expected!r}" for one in found)
-        raise Denied(
-            "writing",
-            path,
-            f"the job of release {release.name} was changed by hand: {told}; take the change back, or "
-            f"`mlgitops abort {release.name}`",
-        )
+        return ""
+    found = owned.differences_tfjob(data, path, _fields(view, release))
+    if any(one.pointer == "metadata.name" for one in found):
+        return ""  # another release's job
+    return "; ".join(f"{one.pointer} is {one.found!r}, not {one.expected!r}" for one in found)
 
 
 def _scaffold(view: View, release: Release, fields: TrainingFields) -> bytes:

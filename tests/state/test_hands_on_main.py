@@ -12,6 +12,7 @@ from mlgitops.core.loading import load_rollout
 from mlgitops.core.manifest import owned
 from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.manifest.owned import RolloutFields
+from mlgitops.core.release import ReleasePhase
 from mlgitops.core.rollout import RolloutPhase as P
 from tests.support.memory import Interposed, Killed, MemoryRepository, edited
 from tests.support.world import (
@@ -416,3 +417,27 @@ def test_altered_phase_or_missing_rollout_is_found_out(world: tuple[World, Engin
     edited(world[0].repository, LEDGER, {path: None})
     with pytest.raises(InvalidInput):
         view_of(world[0]).ledger.state("production", MODEL)
+
+
+def test_a_listed_job_that_was_changed_by_hand_holds_its_model(world: tuple[World, Engine]) -> None:
+    """An owned field of a listed job that somebody changed stays, is recorded with its author, and holds the model."""
+    live(*world, "one", GOOD)
+    world[1].trains_at_once = False
+    release = push(world[0], "two", quality=BETTER, engine=world[1])
+    settle(*world, 1, passes=4)
+    path = f"environments/training/{MODEL}/tfjob.yaml"
+    data = world[0].repository.snapshot(MAIN).read(path) or b""
+    changed = data.replace(b"digits@sha256:", b"other@sha256:")
+    assert changed != data
+    edited(world[0].repository, MAIN, {path: changed})
+    done = settle(*world, 1, passes=4)
+    assert [str(one) for one in done[-1].problems if "was changed by hand" in str(one)]
+    hold = state_of(world[0]).hold
+    assert hold is not None
+    assert hold.by == "Bob <bob@example.org>"
+    assert path in hold.reason
+    assert world[0].repository.snapshot(MAIN).read(path) == changed
+    assert view_of(world[0]).ledger.release(MODEL, release.name).phase is ReleasePhase.TRAINING
+    deciding.resume(world[0], MODEL, None)
+    settle(*world, 1, passes=4)
+    assert state_of(world[0]).hold is None, "a person saw it; it does not come back"
