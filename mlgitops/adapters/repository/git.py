@@ -92,11 +92,20 @@ class GitRepository:
 
     def __init__(self, transport: Transport, *, identity: Person, signing: Signing | None = None) -> None:
         self._transport, self._identity, self._signing = transport, identity, signing
+        self._seen: dict[str, tuple[pygit2.Repository, TreeSnapshot]] = {}
 
     def snapshot(self, ref: str) -> Snapshot:
         """Fetch a reference and return its tree."""
         tip = self._transport.fetch(_checked(ref))
-        return TreeSnapshot(self._commit(str(tip)) if tip else None)
+        if tip is None:
+            return TreeSnapshot(None)
+        # A pass looks many times, and most looks find the branch where it was: what was read of it is still right. A
+        # clone that was made anew is another repository, and the objects of the former one are gone.
+        repository, known = self._seen.get(ref, (None, None))
+        if known is None or known.revision != str(tip) or repository is not self._transport.repository:
+            known = TreeSnapshot(self._commit(str(tip)))
+            self._seen[ref] = (self._transport.repository, known)
+        return known
 
     def at(self, revision: str) -> Snapshot:
         """Return the tree of a revision reachable from a fetched reference."""
