@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mlgitops.app.context import View, World, look
@@ -9,6 +10,9 @@ from mlgitops.app.rolling import environment_unit
 from mlgitops.app.training import training_unit
 from mlgitops.app.writing import Unit, write_together
 from mlgitops.core.errors import Denied, MlgitopsError
+from mlgitops.core.loading import read_promotion
+from mlgitops.core.manifest.fields import ROLLOUT_FILE
+from mlgitops.core.rollout import RolloutPhase
 
 MOVES = 60
 """Moves of one thing in one pass; a pass always ends."""
@@ -24,7 +28,7 @@ class Pass:
 
 
 def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
-    """Move everything as far as it goes now: what serves first, what trains after that.
+    """Move everything as far as it goes now: what goes back first, then what serves, what trains after that.
 
     Args:
         world: The outside world.
@@ -39,16 +43,35 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
         done.problems.append(view.problem)
     left = _left(view, chosen, environments)
     done.problems += [_told(environment, model) for environment, model in left]
-    serving = {environment_unit(world, environment, model): model for environment, model in left}
-    moved = _move(world, done, serving | _serving(world, chosen, environments[::-1]))
+    places = [*left, *_places(chosen, environments[::-1])]
+    moved = _move(world, done, _serving(world, [one for one in places if _goes_back(view, *one)]))
+    moved |= _move(world, done, _serving(world, places))
     moved |= _move(world, done, {training_unit(world, model): model for model in chosen})
     # What became a candidate, or trusted, just now is proposed in the same pass.
-    _move(world, done, _serving(world, [one for one in chosen if one in moved], environments))
+    _move(world, done, _serving(world, _places([one for one in chosen if one in moved], environments)))
     return done
 
 
-def _serving(world: World, models: Sequence[str], environments: Sequence[str]) -> dict[Unit, str]:
-    return {environment_unit(world, one, model): model for model in models for one in environments}
+def _places(models: Sequence[str], environments: Sequence[str]) -> list[tuple[str, str]]:
+    return [(environment, model) for model in models for environment in environments]
+
+
+def _serving(world: World, places: Sequence[tuple[str, str]]) -> dict[Unit, str]:
+    return {environment_unit(world, environment, model): model for environment, model in places}
+
+
+def _goes_back(view: View, environment: str, model: str) -> bool:
+    """Say whether the ledger is rolling something back, or `main` asks for less than was decided: a revert.
+
+    That is written before anybody is asked how the others do, however slow their answers are.
+    """
+    path = f"environments/{environment}/{model}/{ROLLOUT_FILE}"
+    with suppress(MlgitopsError):  # told when its turn comes
+        state, asked = view.ledger.state(environment, model), read_promotion(view.main.read(path) or b"")
+        wanted = state.desired.rollout
+        reverted = wanted is not None and (asked is None or asked[0] < wanted.number)
+        return reverted or (state.open is not None and state.open.phase is RolloutPhase.ROLLING_BACK)
+    return False
 
 
 def _left(view: View, models: list[str], environments: list[str]) -> list[tuple[str, str]]:

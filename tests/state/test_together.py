@@ -1,6 +1,7 @@
 """Several models move together: one push for what one look decided, and nobody waits for another's trouble."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -8,6 +9,7 @@ from mlgitops.app import rollbacks
 from mlgitops.app.context import World
 from mlgitops.app.reconciling import reconcile
 from mlgitops.app.writing import Unit, write_together
+from mlgitops.core.analysis.counts import Sample
 from mlgitops.core.errors import Conflict, Denied, InvalidInput
 from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.rollout import RolloutPhase as P
@@ -99,6 +101,39 @@ def test_a_rollback_of_one_goes_out_with_the_steps_of_others(world: tuple[World,
     settle(*world, 15)
     assert phase(world[0], "letters") is P.ROLLED_BACK
     assert {phase(world[0], model) for model in ("digits", "words")} == {P.LIVE}
+
+
+def asked_first(world: tuple[World, Engine], monkeypatch: pytest.MonkeyPatch, model: str) -> P:
+    """Return where a model's canary is, in the ledger, when a pass first asks what users met."""
+    found: list[P] = []
+    known = Engine.samples
+
+    def samples(self: Engine, environment: str, name: str, rollout: int) -> Sequence[Sample]:
+        found.append(phase(world[0], model))
+        return known(self, environment, name, rollout)
+
+    monkeypatch.setattr(Engine, "samples", samples)
+    reconcile(world[0])
+    assert found
+    return found[0]
+
+
+def test_what_goes_back_waits_for_nobody(world: tuple[World, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollback that is under way ends before the metrics of any other model are asked for, which may take long."""
+    rollbacks.rollback(world[0], "letters", None, reason="by hand")
+    assert phase(world[0], "letters") is P.ROLLING_BACK
+    assert asked_first(world, monkeypatch, "letters") is P.ROLLED_BACK
+
+
+def test_what_a_person_reverted_waits_for_nobody(world: tuple[World, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revert on `main` is answered in full before the metrics of any other model are asked for."""
+    path = "environments/production/letters/rollout.yaml"
+    main = world[0].repository.snapshot(MAIN)
+    assert main.revision is not None
+    promotion = next(iter(world[0].repository.history(main.revision, path=path)))
+    former = world[0].repository.at(promotion.parents[0]).read(path)
+    world[0].repository.update(MAIN, main.revision, [Change(message="Revert", files={path: former})])
+    assert asked_first(world, monkeypatch, "letters") is P.ROLLED_BACK
 
 
 @pytest.mark.long
