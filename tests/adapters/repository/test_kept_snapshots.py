@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pygit2
 import pytest
 
 from mlgitops.adapters.repository import trees
@@ -27,7 +28,12 @@ def test_a_branch_that_stands_is_read_once(place: Path, monkeypatch: pytest.Monk
     """Looking again where nobody moved the branch reads no file a second time."""
     read: list[str] = []
     known = trees.read
-    monkeypatch.setattr(trees, "read", lambda tree, path: (read.append(path), known(tree, path))[1])
+
+    def counted(tree: pygit2.Tree | None, path: str) -> bytes | None:
+        read.append(path)
+        return known(tree, path)
+
+    monkeypatch.setattr(trees, "read", counted)
     repository = opened(place)
     assert [repository.snapshot(MAIN).read("a/b.yaml") for _ in range(3)] == [b"one\n"] * 3
     assert read == ["b.yaml"]
