@@ -1,10 +1,7 @@
 """What every place of a repository promises: a folder, http and ssh behave as one."""
 
-import json
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -339,56 +336,3 @@ def test_left_lock_is_named_with_its_mend(place, repository, first, monkeypatch)
         assert "delete that file" in str(told.value)
     lock.unlink()
     assert repository.update(MAIN, first, [change({"a": b"1"})]) == place.git("rev-parse", MAIN)
-
-
-@pytest.mark.parametrize(
-    ("place", "writers", "count"),
-    [
-        ("path", 6, 6),
-        ("http", 2, 3),
-        ("ssh", 2, 3),
-        pytest.param("http", 6, 6, marks=pytest.mark.long),
-        pytest.param("ssh", 6, 6, marks=pytest.mark.long),
-    ],
-    indirect=["place"],
-)
-def test_concurrent_writers_lose_nothing(place, tmp_path, writers, count):
-    """Several processes and a plain git client write at once: every commit lands, and lands once."""
-    names = [f"w{number}" for number in range(writers)]
-    opens = json.dumps(_opens(place.credentials))
-    script = Path(__file__).with_name("writer.py")
-    place.open("seed").create({MAIN: change({"seed": b""}, "begin")})
-    clone = place.clone()
-    running = [
-        subprocess.Popen([sys.executable, script, place.location, tmp_path / f"cache-{name}", name, str(count), opens])
-        for name in names
-    ]
-    _push_beside(clone, count)
-    assert [writer.wait(timeout=240) for writer in running] == [0] * len(names)
-    expected = {f"add {name} {number}" for name in [*names, "person"] for number in range(count)}
-    landed = place.git("log", "--format=%s", "--first-parent", MAIN).split("\n")
-    assert sorted(landed) == sorted([*expected, "begin"])
-    files = place.git("ls-tree", "-r", "--name-only", MAIN).split("\n")
-    assert len(files) == len(expected) + 1
-    assert place.git("fsck", "--strict", "--no-dangling") == ""
-
-
-def _opens(credentials) -> dict[str, str | None]:
-    if credentials is None:
-        return {}
-    return {
-        "token": credentials.token,
-        "key": str(credentials.key) if credentials.key else None,
-        "known_hosts": str(credentials.known_hosts) if credentials.known_hosts else None,
-    }
-
-
-def _push_beside(clone: Path, count: int) -> None:
-    run = ["git", "-C", str(clone), "-c", "user.name=p", "-c", "user.email=p@example.org"]
-    for number in range(count):
-        (clone / f"person-{number}").write_text("x")
-        subprocess.run([*run, "add", "."], check=True)
-        subprocess.run([*run, "commit", "-qm", f"add person {number}"], check=True)
-        push = [*run, "push", "-q", "origin", "HEAD:main"]
-        while subprocess.run(push, capture_output=True, check=False).returncode != 0:
-            subprocess.run([*run, "pull", "-q", "--rebase", "origin", "main"], check=True, capture_output=True)

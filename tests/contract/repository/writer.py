@@ -1,4 +1,4 @@
-"""A process that adds numbered files to main, one commit each, and decides again whenever it lost a race."""
+"""A process that adds lines to one file of main, a commit each, and decides again whenever it lost a race."""
 
 import json
 import sys
@@ -7,7 +7,15 @@ from pathlib import Path
 from mlgitops.adapters.repository.git import open_repository
 from mlgitops.adapters.repository.location import Credentials
 from mlgitops.core.errors import Conflict, Unavailable
-from mlgitops.ports.repository import Change, Person
+from mlgitops.ports.repository import Change, Person, Snapshot
+
+MAIN = "refs/heads/main"
+
+
+def added(before: Snapshot, line: str) -> Change:
+    """Return the change that puts a line below those that are there, and writes a file of its own."""
+    lines = (before.read("lines") or b"") + line.encode() + b"\n"
+    return Change(message=line, files={"lines": lines, f"own/{line}": b"x"})
 
 
 def main() -> None:
@@ -22,11 +30,10 @@ def main() -> None:
         credentials=Credentials(**given),
     )
     for number in range(int(count)):
-        change = Change(message=f"add {name} {number}", files={f"{name}/{number}": b"x"})
         while True:
-            before = repository.snapshot("refs/heads/main")
             try:
-                repository.update("refs/heads/main", before.revision, [change])
+                before = repository.snapshot(MAIN)
+                repository.update(MAIN, before.revision, [added(before, f"{name}-{number}")])
             except (Conflict, Unavailable):
                 continue
             break
