@@ -139,8 +139,17 @@ def test_steps_that_report_together_add_up(monkeypatch: pytest.MonkeyPatch) -> N
             for (step, arm), kept in counts.items():
                 kept[:] = [kept[0] + (20 if arm is Arm.CANARY else 40), kept[1] + wrong[arm]]
                 at = START + timedelta(minutes=minute)
-                known = {"labelled": kept[0], "incorrect": kept[1]}
-                samples.append(Sample(at=at, cohort=f"7-{step}", arm=arm, total=kept[0], failed=0, **known))
+                samples.append(
+                    Sample(
+                        at=at,
+                        cohort=f"7-{step}",
+                        arm=arm,
+                        total=kept[0],
+                        failed=0,
+                        labelled=kept[0],
+                        incorrect=kept[1],
+                    )
+                )
         rule = [MetricRule(kind="labels", effect=2)]
         found = []
         for points in (1_000, 2):
