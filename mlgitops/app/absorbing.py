@@ -31,19 +31,40 @@ def absorb(
         Denied: `main` is ahead of the ledger, so the ledger was rewound: nothing may change.
     """
     check_ahead(view, folder, state)
-    shown = folders.generation(view.main.read, folder)
     asked = folders.rollout(view.main.read, folder)
-    number = asked.number if asked else 0
     broken = folders.unreadable(view.main.read, folder)
     if broken:
         return _foreign(context, view, folder, state, broken)
     if pending(view, folder, state) is not None and asked is not None:
         return None if view.problem else take_up(context, view, environment, state, asked)
-    known = state.projections.get(shown)
+    if is_reverted(view, folder, state):
+        return answer_revert(context, view, folder, state)
+    return _foreign(context, view, folder, state, _differences(view, folder, state, asked))
+
+
+def unanswered(view: View, folder: Folder, state: EnvironmentState) -> bool:
+    """Say whether people did something on `main` that the ledger does not know: to be answered, not written over.
+
+    What is rolled back is written over: whatever else was changed, what harms goes first.
+    """
+    if pending(view, folder, state) is not None or _reverted(view, folder, state) is not None:
+        return True
+    going_back = state.open is not None and state.open.phase is RolloutPhase.ROLLING_BACK
+    if going_back or is_reverted(view, folder, state):
+        return False
+    asked = folders.rollout(view.main.read, folder)
+    return bool(_differences(view, folder, state, asked) or folders.unreadable(view.main.read, folder))
+
+
+def is_reverted(view: View, folder: Folder, state: EnvironmentState) -> bool:
+    """Say whether `main` asks for an earlier rollout than the ledger last had it say at the generation it shows."""
+    asked = folders.rollout(view.main.read, folder)
+    known = state.projections.get(folders.generation(view.main.read, folder))
     expected = known.rollout if known else None
-    if expected is not None and number < expected.number and (asked is not None or _is_first(state, expected)):
-        return _reverted(context, view, folder, state, number)
-    return _foreign(context, view, folder, state, _differences(context, view, folder, state, asked))
+    if expected is None or folders.unreadable(view.main.read, folder):
+        return False
+    number = asked.number if asked else 0
+    return number < expected.number and (asked is not None or _is_first(state, expected))
 
 
 def _is_first(state: EnvironmentState, expected: RolloutFields) -> bool:
@@ -70,9 +91,7 @@ def check_ahead(view: View, folder: Folder, state: EnvironmentState) -> None:
         )
 
 
-def _differences(
-    context: Context, view: View, folder: Folder, state: EnvironmentState, asked: RolloutFields | None
-) -> Sequence[str]:
+def _differences(view: View, folder: Folder, state: EnvironmentState, asked: RolloutFields | None) -> Sequence[str]:
     shown = folders.generation(view.main.read, folder)
     known = state.projections.get(shown)
     if known is None:
@@ -80,18 +99,30 @@ def _differences(
     found = list(folders.differences(view.main.read, folder, known))
     if asked != known.rollout:
         found.append(f"{folder.path(names.ROLLOUT_FILE)}: another release or plan under the same number")
-    if not found and shown < state.generation and _was_shown(context, view, folder, state):
+    if shown >= state.generation:
+        return found
+    if found and not _touched(view, folder, state):
+        return ()  # who decided saw it: what is not on main yet is written over it
+    if not found and _was_shown(view, folder, state):
         found.append(f"generation {state.generation} was on main and was taken back to {shown}")
     return found
 
 
-def _was_shown(context: Context, view: View, folder: Folder, state: EnvironmentState) -> bool:
+def _touched(view: View, folder: Folder, state: EnvironmentState) -> bool:
+    """Say whether the folder was changed on `main` since the ledger's generation was decided."""
+    if view.main.revision is None or view.main.revision == state.decided_on:
+        return False
+    path = folder.path("").rstrip("/")
+    return any(True for _ in view.repository.history(view.main.revision, until=state.decided_on, path=path))
+
+
+def _was_shown(view: View, folder: Folder, state: EnvironmentState) -> bool:
     """Say whether the ledger's generation was on `main` already since it was decided, or history was rewritten."""
     if view.main.revision is None or view.main.revision == state.decided_on:
         return False
     path = folder.path(names.GENERATION_FILE)
-    for commit in context.repository.history(view.main.revision, until=state.decided_on):
-        at = context.repository.at(commit.revision)
+    for commit in view.repository.history(view.main.revision, until=state.decided_on):
+        at = view.repository.at(commit.revision)
         data = at.read(path)
         if data is not None and data.strip().isdigit() and int(data) >= state.generation:
             return True
@@ -134,14 +165,23 @@ def _foreign(
     return Move(state=changed, message=message)
 
 
-def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentState, number: int) -> Move | None:
-    """Answer a lower number without a decision in the ledger: a rollback by that commit's author.
+def _reverted(view: View, folder: Folder, state: EnvironmentState) -> Rollout | None:
+    """Return the rollout that a lower number on `main` takes back, and that is not on its way back yet.
 
     It is about what has a higher number than `main` asks for. What has a lower one is what `main` asks for, and stays:
     the revert was answered before, and `main` only does not show it yet.
     """
+    if not is_reverted(view, folder, state):
+        return None
+    asked = folders.rollout(view.main.read, folder)
+    number = asked.number if asked else 0
     later = [one for one in (state.live, state.open) if one is not None and one.number > number]
-    rollout = next((one for one in later if one.phase is not RolloutPhase.ROLLING_BACK), None)
+    return next((one for one in later if one.phase is not RolloutPhase.ROLLING_BACK), None)
+
+
+def answer_revert(context: Context, view: View, folder: Folder, state: EnvironmentState) -> Move | None:
+    """Answer a lower number without a decision in the ledger: a rollback by that commit's author."""
+    rollout = _reverted(view, folder, state)
     if rollout is None:
         return None
     _unmoved(context, view)
@@ -151,7 +191,8 @@ def _reverted(context: Context, view: View, folder: Folder, state: EnvironmentSt
     if rollout.phase is RolloutPhase.PROPOSED:
         moved = machine.advance(rollout, machine.Withdrawn(at=at, by=author, reason=reason))
         return Move.of(state.with_rollout(moved), moved)
-    changed = rolled_back(state, rollout, author, reason, at, wanted=number)
+    asked = folders.rollout(view.main.read, folder)
+    changed = rolled_back(state, rollout, author, reason, at, wanted=asked.number if asked else 0)
     return Move.of(changed, changed.rollouts[rollout.number])
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mlgitops.app.absorbing import check_ahead, pending, take_up
+from mlgitops.app.absorbing import answer_revert, check_ahead, pending, take_up
 from mlgitops.app.context import Context, View, by, environment_of, find_release, look
 from mlgitops.app.deciding import Answer, end_release, show_state
 from mlgitops.app.moves import Move, now, put, rolled_back
@@ -48,11 +48,14 @@ def roll_back(context: Context, unit: Environment, model: str, number: int, reas
         state = view.ledger.state(unit.name, model)
         check_ahead(view, folder, state)
         waiting = pending(view, folder, state)
-        message = None
         if waiting is not None:
-            refused = take_up(context, view, unit, state, waiting, refusal=f"a rollback came first: {reason}")
-            message = put(view, refused)
-            state = view.ledger.state(unit.name, model)
+            first: Move | None = take_up(
+                context, view, unit, state, waiting, refusal=f"a rollback came first: {reason}"
+            )
+        else:  # what somebody took back on main: this does not write over it
+            first = answer_revert(context, view, folder, state)
+        message = None if first is None else put(view, first)
+        state = view.ledger.state(unit.name, model)
         move = _move(context, state, state.rollouts[number], reason)
         return message if move is None else put(view, move)
 

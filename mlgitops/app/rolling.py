@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mlgitops.app import judging
-from mlgitops.app.absorbing import absorb, pending, waiting_for
+from mlgitops.app.absorbing import absorb, unanswered, waiting_for
 from mlgitops.app.context import View, World
 from mlgitops.app.evaluating import MODEL_FILE, all_gates, judged
 from mlgitops.app.moves import AUTOMATION, Move, Record, put, rolled_back, target_of
@@ -70,9 +70,12 @@ def folder_of(view: View, environment: Environment, model: str) -> Folder:
 
 
 def projected(view: View, folder: Folder, state: EnvironmentState) -> Sequence[Change]:
-    """Return the commit that brings `main` to the ledger's generation; none when it is there."""
+    """Return the commit that brings `main` to the ledger's generation; none when it is there.
+
+    What people did on `main` since, and nobody answered, is not written over: the next pass answers it.
+    """
     shown = folders.generation(view.main.read, folder) >= state.generation
-    if shown or state.foreign is not None or pending(view, folder, state) is not None:
+    if shown or state.foreign is not None or unanswered(view, folder, state):
         return ()
     files = folders.project(view.main.read, folder, state.desired, state.generation)
     trailers = {"Mlgitops-Generation": f"{state.environment}/{state.model} {state.generation}"}
