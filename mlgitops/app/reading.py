@@ -26,8 +26,10 @@ def status(context: Context, model: str | None = None) -> dict[str, Any]:
 def _model_status(context: Context, view: View, model: str) -> dict[str, Any]:
     every = view.ledger.releases(model)
     newest = every[-1] if every else None
+    written = next((one for one in reversed(every) if one.training_started is not None), None)
     return {
         "model": model,
+        "notCarriedOver": list(written.not_carried) if written else [],
         "releases": [release_row(one) for one in every if one.phase in releases.OPEN or one is newest],
         "environments": [
             _environment_status(context, view, view.ledger.state(name, model)) for name in _shown(view, model)

@@ -18,7 +18,7 @@ from mlgitops.core.ledger import EnvironmentState
 from mlgitops.core.loading import load_environments, load_model
 from mlgitops.core.manifest.fields import TRAINING
 from mlgitops.core.names import job_name
-from mlgitops.core.release import Release, TrainingStarted
+from mlgitops.core.release import Release
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
 Values = dict[str, Any]
@@ -130,7 +130,7 @@ def _configuration(release: Release) -> ModelConfiguration | None:
 
 
 def _training(release: Release, configuration: ModelConfiguration | None) -> Values | None:
-    started = next((one for one in release.history if isinstance(one, TrainingStarted)), None)
+    started = release.training_started
     if started is None:
         return None
     trained = release.trained

@@ -11,12 +11,14 @@ from mlgitops.app.moves import AUTOMATION, now
 from mlgitops.app.writing import Unit
 from mlgitops.core import diary
 from mlgitops.core import release as machine
+from mlgitops.core.configuration import ModelConfiguration
 from mlgitops.core.errors import Denied, DigestMismatch, InvalidInput, NotFound
 from mlgitops.core.events import moment, stamp
 from mlgitops.core.ledger import EnvironmentState, Hold
 from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.manifest import owned, render
+from mlgitops.core.manifest.carrying import left_behind
 from mlgitops.core.manifest.owned import TrainingFields
 from mlgitops.core.names import ImageReference, job_name
 from mlgitops.core.release import Release, ReleasePhase
@@ -86,7 +88,7 @@ def _started(world: World, view: View, releases: Sequence[Release]) -> Release |
     training = any(one.phase is ReleasePhase.TRAINING for one in releases)
     if waiting is None or training or _is_listed(view, waiting.submission.model):
         return None
-    return machine.advance(waiting, machine.TrainingStarted(at=now(world)))
+    return machine.advance(waiting, machine.TrainingStarted(at=now(world), not_carried=_not_carried(view, waiting)))
 
 
 def _superseded(world: World, releases: Sequence[Release]) -> Release | None:
@@ -95,7 +97,7 @@ def _superseded(world: World, releases: Sequence[Release]) -> Release | None:
     if len(waiting) < 2:
         return None
     newest = waiting[-1]
-    if load_model(newest.submission.configuration.encode(), MODEL_FILE).training.newer != "supersede":
+    if _configuration(newest).training.newer != "supersede":
         return None
     reason = f"superseded by release {newest.name}"
     return machine.advance(waiting[0], machine.Aborted(at=now(world), by=AUTOMATION, reason=reason))
@@ -125,7 +127,7 @@ def _trained(world: World, view: View, release: Release) -> Release | None:
 
 def _unknown(world: World, view: View, release: Release) -> Release | None:
     """End a training that the engine refuses, or does not know long after it applied it: others wait behind it."""
-    configuration = load_model(release.submission.configuration.encode(), MODEL_FILE)
+    configuration = _configuration(release)
     waited = now(world) - release.history[-1].at
     applied = world.cluster.applied(names.TRAINING)
     known = bool(applied.error) or applied.revision == view.main.revision
@@ -253,13 +255,33 @@ def tfjob(view: View, release: Release) -> bytes:
     scaffold = _scaffold(view, release, wanted)
     if data is None:
         return scaffold
-    former = _job_release(view, model)
+    return scaffold if _is_untouched(view, release, data) else owned.edit_tfjob(data, path, wanted)
+
+
+def _is_untouched(view: View, release: Release, data: bytes) -> bool:
+    """Say whether the job that stands is to be written anew: the specification changed, and nobody edited the file."""
+    former = _job_release(view, release.submission.model)
     if former is None or former.submission.specification_digest == release.submission.specification_digest:
-        return owned.edit_tfjob(data, path, wanted)
-    known = load_model(former.submission.configuration.encode(), MODEL_FILE)
-    if render.is_scaffold(data, path, known, view.configuration.claim):
-        return scaffold
-    return owned.edit_tfjob(data, path, wanted)
+        return False
+    return render.is_scaffold(data, names.TFJOB_FILE, _configuration(former), view.configuration.claim)
+
+
+def _not_carried(view: View, release: Release) -> tuple[str, ...]:
+    """Say what a release's training section wants otherwise than the file that its job is made of."""
+    model = release.submission.model
+    path = _path(model, names.TFJOB_FILE)
+    data = view.main.read(path)
+    if data is None:
+        return ()
+    try:
+        former = _job_release(view, model)
+        if former is None or _is_untouched(view, release, data):
+            return ()
+        wanted = _fields(view, release)
+        before, after = (_scaffold(view, one, wanted) for one in (former, release))
+        return left_behind(owned.edit_tfjob(data, path, wanted), path, before, after, former.not_carried)
+    except InvalidInput:  # whoever writes the job says so, at every pass
+        return ()
 
 
 def _changed_by_hand(view: View, release: Release) -> str:
@@ -279,8 +301,11 @@ def _changed_by_hand(view: View, release: Release) -> str:
 
 
 def _scaffold(view: View, release: Release, fields: TrainingFields) -> bytes:
-    configuration = load_model(release.submission.configuration.encode(), MODEL_FILE)
-    return render.render_tfjob(configuration, view.configuration.claim, fields)
+    return render.render_tfjob(_configuration(release), view.configuration.claim, fields)
+
+
+def _configuration(release: Release) -> ModelConfiguration:
+    return load_model(release.submission.configuration.encode(), MODEL_FILE)
 
 
 def _fields(view: View, release: Release) -> TrainingFields:

@@ -83,6 +83,10 @@ def _model(values: Mapping[str, Any]) -> str:
     listed = table(("release", "phase", "cause", "commit", "subject"), rows, "  ")
     lines += ["", listed] if listed else []
     lines += [paragraph(f"{one['release']}: {one['reason']}", "  ") for one in values["releases"] if one["reason"]]
+    if values["notCarriedOver"]:
+        told = "; ".join(values["notCarriedOver"])
+        mend = "write that into tfjob.yaml, or delete the file: the next training writes it anew"
+        lines.append(paragraph(f"people edited tfjob.yaml, so it was not carried over: {told} ({mend})", "  "))
     return "\n".join(lines)
 
 

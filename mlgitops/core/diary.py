@@ -74,5 +74,13 @@ def training(one: Release) -> str:
             "",
             f"Cause: {cause}. Source: {one.submission.revision[:12]} {one.submission.subject}",
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, *_not_carried(one)])
     return f"train({model}): release {one.name} ended {one.phase}"
+
+
+def _not_carried(one: Release) -> list[str]:
+    if not one.not_carried:
+        return []
+    told = "The file was edited by people, so what mlgitops.yaml says otherwise was not carried over:"
+    mend = "Write these lines there, or delete the file: then the next training writes it anew."
+    return ["", told, *(f"- {text}" for text in one.not_carried), "", mend]

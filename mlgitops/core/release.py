@@ -100,6 +100,9 @@ class Queued(Event):
 class TrainingStarted(Event):
     """Its TFJob is to be on `main`."""
 
+    not_carried: tuple[str, ...] = ()
+    """What its training section says otherwise than the TFJob that people edited, which wins; empty for nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSucceeded(Event):
@@ -204,6 +207,16 @@ class Release:
     def artifact_digest(self) -> str | None:
         """Digest of its model's files; None before it is trained."""
         return self.trained.artifact_digest if self.trained else None
+
+    @property
+    def training_started(self) -> TrainingStarted | None:
+        """When its TFJob was asked for; None before that."""
+        return next((one for one in self.history if isinstance(one, TrainingStarted)), None)
+
+    @property
+    def not_carried(self) -> tuple[str, ...]:
+        """What its training section says and its TFJob does not, as people edited that; empty before it is trained."""
+        return self.training_started.not_carried if self.training_started else ()
 
     @property
     def training_hours(self) -> float | None:

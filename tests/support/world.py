@@ -364,6 +364,7 @@ def push(
     engine: Engine,
     model: str = MODEL,
     configuration: str = CONFIGURATION,
+    specification: str = "spec",
 ) -> Release:
     """Submit a release as `mlgitops train` does, without building anything."""
     from mlgitops.app import submitting
@@ -372,7 +373,7 @@ def push(
         model=model,
         code_digest=str(Digest.of(code.encode())),
         data_digest=str(Digest.of(data.encode())),
-        specification_digest=str(Digest.of(b"spec")),
+        specification_digest=str(Digest.of(specification.encode())),
         sequence=0,
         cause=(),
         revision=Digest.of(code.encode()).hex[:40],
