@@ -1,11 +1,9 @@
 """A new user's way, walked as the README says it: init, local up, push, predict, label, trace, stop and start again."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,60 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.flowers import flowers, git, leftovers, production, tool, wait
+
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(420)]
-
-TRAIN = """
-import numpy as np
-import tensorflow as tf
-
-from mlgitops import training
-
-
-def main():
-    with np.load(training.data_path()) as data:
-        x, y = data["x"], data["y"]
-    weights = np.stack([x[y == one].mean(axis=0) for one in range(2)]).T.astype("float32")
-    module = tf.Module()
-    module.weights = tf.Variable(weights)
-    module.offset = tf.Variable(-0.5 * (weights ** 2).sum(axis=0))
-
-    def serve(x):
-        return {"scores": tf.nn.softmax(tf.matmul(x, module.weights) + module.offset)}
-
-    artifact = training.export(module, signature=serve, inputs={"x": ([None, 4], "float32")})
-    training.report({"examples": float(len(x))}, artifact=artifact)
-
-
-if __name__ == "__main__":
-    training.run(main)
-"""
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    import numpy as np
-
-    folder = tmp_path / "flowers"
-    (folder / "data").mkdir(parents=True)
-    random = np.random.default_rng(1)
-    for name, count in (("train", 200), ("evaluation", 120)):
-        y = random.integers(0, 2, count)
-        x = (random.normal(size=(count, 4)) + 3 * y[:, None]).astype("float32")
-        np.savez(folder / "data" / f"{name}.npz", x=x, y=y)
-    (folder / "train.py").write_text(TRAIN)
-    git(folder, "init", "-q", "-b", "main")
-    return folder
-
-
-def git(folder: Path, *words: str) -> str:
-    return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout
-
-
-def tool(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "mlgitops", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return flowers(tmp_path / "flowers")
 
 
 @pytest.fixture
@@ -88,37 +40,11 @@ def engine(repository: Path) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]
     sys.stdout.write((repository.parent / "engine.log").read_text())  # pytest shows it where the test fails
 
 
-def wait(what: str, ready: Callable[[], Any], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, f"{what}: nothing after {seconds} s"
-        time.sleep(0.5)
-
-
-def production(folder: Path) -> dict[str, Any]:
-    models = json.loads(tool(folder, "status", "--output", "json"))["models"]
-    found: dict[str, Any] = models[0]["environments"][-1] if models else {}
-    return found
-
-
 def post(url: str, body: Any, token: str = "") -> tuple[dict[str, str], Any]:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=20) as answer:
         return dict(answer.headers), json.loads(answer.read())
-
-
-def leftovers(home: Path) -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if str(home) in words:
-                found.append(words)
-    return found
 
 
 def test_a_new_user_gets_from_init_to_a_traced_answer(
