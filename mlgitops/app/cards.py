@@ -2,12 +2,9 @@
 
 from typing import Any
 
-from mlgitops.app.context import View
+from mlgitops.app.context import View, configuration_of
 from mlgitops.app.reading import aliases, lineage
-from mlgitops.core.loading import load_model
 from mlgitops.core.manifest.dump import dump
-
-MODEL_FILE = "mlgitops.yaml"
 
 
 def card(view: View, environment: str, model: str, release: str) -> str:
@@ -17,7 +14,7 @@ def card(view: View, environment: str, model: str, release: str) -> str:
     """
     values = lineage(view, environment, model, release)
     found = view.ledger.release(model, release)
-    configuration = load_model(found.submission.configuration.encode(), MODEL_FILE)
+    configuration = configuration_of(found.submission)
     report = view.ledger.report(model, found.report) if found.report else None
     parts = [
         _front(values, configuration.evaluation.specification),

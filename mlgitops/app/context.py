@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from mlgitops.core.configuration import Environment, EnvironmentsConfiguration
+from mlgitops.core.configuration import Environment, EnvironmentsConfiguration, ModelConfiguration
 from mlgitops.core.errors import InvalidInput, NotFound
 from mlgitops.core.ledger import Ledger
-from mlgitops.core.loading import load_environments, read_environment_names
+from mlgitops.core.loading import ENVIRONMENTS_FILE, MODEL_FILE, load_environments, load_model, read_environment_names
 from mlgitops.core.manifest.fields import LEDGER, MAIN
-from mlgitops.core.release import Release
+from mlgitops.core.release import Release, Submission
 from mlgitops.ports.clock import Clock
 from mlgitops.ports.cluster import Cluster
 from mlgitops.ports.evaluator import Evaluator
@@ -20,7 +20,6 @@ from mlgitops.ports.repository import Person, Repository, Snapshot
 from mlgitops.ports.serving import Serving
 from mlgitops.ports.store import Store
 
-ENVIRONMENTS_FILE = "environments.yaml"
 LOOK_BACK = 500
 """Commits of `environments.yaml` in which an environment is looked for that was taken out."""
 
@@ -143,6 +142,15 @@ def former_environment(repository: Repository, main: Snapshot, name: str) -> Env
             if found is not None:
                 return replace(found, automatic=False)
     return None
+
+
+def configuration_of(submission: Submission) -> ModelConfiguration:
+    """Return the `mlgitops.yaml` that a release was submitted with: it is judged and served by that for ever.
+
+    Raises:
+        InvalidInput: This version of the tool cannot read it any more.
+    """
+    return load_model(submission.configuration.encode(), MODEL_FILE)
 
 
 def by(person: Person) -> str:

@@ -4,15 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlgitops.app.context import View, World
+from mlgitops.app.context import View, World, configuration_of
 from mlgitops.core.configuration import Gate, fingerprint
 from mlgitops.core.evaluation.costs import training_costs
 from mlgitops.core.evaluation.gates import judge_gates
-from mlgitops.core.loading import load_model
 from mlgitops.core.release import Release
 from mlgitops.ports.evaluator import EvaluationOutcome, EvaluationRequest
-
-MODEL_FILE = "mlgitops.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +50,7 @@ def judged(
 
 
 def _training(release: Release) -> dict[str, float] | None:
-    return training_costs(release, load_model(release.submission.configuration.encode(), MODEL_FILE).training)
+    return training_costs(release, configuration_of(release.submission).training)
 
 
 def own_gates(release: Release) -> tuple[Gate, ...]:
@@ -69,12 +66,12 @@ def all_gates(release: Release, environment: Sequence[Gate]) -> tuple[Gate, ...]
 
 
 def _configuration_gates(release: Release) -> tuple[Gate, ...]:
-    return load_model(release.submission.configuration.encode(), MODEL_FILE).evaluation.gates
+    return configuration_of(release.submission).evaluation.gates
 
 
 def evaluation_request(release: Release, champion: Release | None) -> EvaluationRequest:
     """Return what the evaluator is asked of a release, and of the champion where there is one."""
-    specification = load_model(release.submission.configuration.encode(), MODEL_FILE).evaluation.specification
+    specification = configuration_of(release.submission).evaluation.specification
     parts = {
         "candidate": release.artifact_digest,
         "champion": champion.artifact_digest if champion else None,

@@ -7,11 +7,11 @@ from itertools import islice
 from typing import Final
 
 from mlgitops.app.absorbing import check_ahead
-from mlgitops.app.context import ENVIRONMENTS_FILE, Context, View, look
+from mlgitops.app.context import Context, View, look
 from mlgitops.app.rolling import folder_of
 from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound
 from mlgitops.core.findings import Finding, Outcome
-from mlgitops.core.loading import load_environments
+from mlgitops.core.loading import ENVIRONMENTS_FILE, load_environments
 from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.manifest.lint import lint_tree
 from mlgitops.core.owners import CODEOWNERS_FILE, FIRST_LINE, codeowners

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from mlgitops.app.absorbing import waiting_for
-from mlgitops.app.context import ENVIRONMENTS_FILE, Context, View, environment_of, look
-from mlgitops.app.evaluating import MODEL_FILE, all_gates, own_gates
+from mlgitops.app.context import Context, View, configuration_of, environment_of, look
+from mlgitops.app.evaluating import all_gates, own_gates
 from mlgitops.app.reading import aliases, release_row, rollout_row
 from mlgitops.core import rollout as machine
 from mlgitops.core.configuration import Environment, Gate, ModelConfiguration
@@ -15,7 +15,7 @@ from mlgitops.core.errors import InvalidInput, NotFound
 from mlgitops.core.evaluation.gates import judge_gates
 from mlgitops.core.events import Event, stamp
 from mlgitops.core.ledger import EnvironmentState
-from mlgitops.core.loading import load_environments, load_model
+from mlgitops.core.loading import ENVIRONMENTS_FILE, load_environments
 from mlgitops.core.manifest.fields import TRAINING
 from mlgitops.core.names import job_name
 from mlgitops.core.release import Release
@@ -124,7 +124,7 @@ def _release(view: View, state: EnvironmentState, release: Release) -> Values:
 def _configuration(release: Release) -> ModelConfiguration | None:
     """Return the release's own configuration; None where this version cannot read it any more."""
     try:
-        return load_model(release.submission.configuration.encode(), MODEL_FILE)
+        return configuration_of(release.submission)
     except InvalidInput:
         return None
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from mlgitops.app import judging
 from mlgitops.app.absorbing import absorb, unanswered, waiting_for
-from mlgitops.app.context import View, World
-from mlgitops.app.evaluating import MODEL_FILE, all_gates, judged
+from mlgitops.app.context import View, World, configuration_of
+from mlgitops.app.evaluating import all_gates, judged
 from mlgitops.app.moves import AUTOMATION, Move, Record, put, rolled_back, target_of
 from mlgitops.app.promoting import automatic_promotion, trusted_in
 from mlgitops.app.writing import Unit
@@ -20,7 +20,6 @@ from mlgitops.core.configuration import Environment
 from mlgitops.core.errors import NotFound, Unavailable
 from mlgitops.core.events import Event, moment, stamp
 from mlgitops.core.ledger import EnvironmentState, Hold
-from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import folder as folders
 from mlgitops.core.manifest.folder import Folder
 from mlgitops.core.projection import Desired, Target
@@ -58,8 +57,7 @@ def _unit(view: View, environment: str, model: str) -> tuple[Environment, Folder
 def folder_of(view: View, environment: Environment, model: str) -> Folder:
     """Return where a model's manifests for an environment are."""
     last = view.ledger.last_submitted(model)
-    text = last.submission.configuration.encode() if last else None
-    configuration = load_model(text, MODEL_FILE) if text else None
+    configuration = configuration_of(last.submission) if last and last.submission.configuration else None
     return Folder(
         environment=environment.name,
         model=model,

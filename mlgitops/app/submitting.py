@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlgitops.app.confining import confined
-from mlgitops.app.context import Context, View, look
-from mlgitops.app.evaluating import MODEL_FILE
+from mlgitops.app.context import Context, View, configuration_of, look
 from mlgitops.app.writing import write
 from mlgitops.core import diary
 from mlgitops.core.configuration import ModelConfiguration, fingerprint
 from mlgitops.core.errors import ChecksFailed, DigestMismatch, InvalidInput
-from mlgitops.core.loading import check_secrets, load_model
+from mlgitops.core.loading import MODEL_FILE, check_secrets, load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.names import RELEASE_LENGTH, Digest
 from mlgitops.core.notebook import convert
@@ -76,10 +75,10 @@ def unheeded(known: Submission, now: Submission) -> tuple[str, ...]:
     A release is judged and served by what it was submitted with, so that its answer can be told for ever.
     """
     try:
-        before = load_model(known.configuration.encode(), MODEL_FILE)
+        before = configuration_of(known)
     except InvalidInput:  # an older version of this tool accepted it; what it says now cannot be told
         return ()
-    after = load_model(now.configuration.encode(), MODEL_FILE)
+    after = configuration_of(now)
     differs = {
         "gates": before.evaluation.gates != after.evaluation.gates,
         "evaluation": before.evaluation.specification != after.evaluation.specification,

@@ -5,17 +5,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from mlgitops.app.context import View, World, by
-from mlgitops.app.evaluating import MODEL_FILE, judged, own_gates
+from mlgitops.app.context import View, World, by, configuration_of
+from mlgitops.app.evaluating import judged, own_gates
 from mlgitops.app.moves import AUTOMATION, now
 from mlgitops.app.writing import Unit
 from mlgitops.core import diary
 from mlgitops.core import release as machine
-from mlgitops.core.configuration import ModelConfiguration
 from mlgitops.core.errors import Denied, DigestMismatch, InvalidInput, NotFound
 from mlgitops.core.events import moment, stamp
 from mlgitops.core.ledger import EnvironmentState, Hold
-from mlgitops.core.loading import load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.manifest import owned, render
 from mlgitops.core.manifest.carrying import left_behind
@@ -97,7 +95,7 @@ def _superseded(world: World, releases: Sequence[Release]) -> Release | None:
     if len(waiting) < 2:
         return None
     newest = waiting[-1]
-    if _configuration(newest).training.newer != "supersede":
+    if configuration_of(newest.submission).training.newer != "supersede":
         return None
     reason = f"superseded by release {newest.name}"
     return machine.advance(waiting[0], machine.Aborted(at=now(world), by=AUTOMATION, reason=reason))
@@ -127,7 +125,7 @@ def _trained(world: World, view: View, release: Release) -> Release | None:
 
 def _unknown(world: World, view: View, release: Release) -> Release | None:
     """End a training that the engine refuses, or does not know long after it applied it: others wait behind it."""
-    configuration = _configuration(release)
+    configuration = configuration_of(release.submission)
     waited = now(world) - release.history[-1].at
     applied = world.cluster.applied(names.TRAINING)
     known = bool(applied.error) or applied.revision == view.main.revision
@@ -263,7 +261,7 @@ def _is_untouched(view: View, release: Release, data: bytes) -> bool:
     former = _job_release(view, release.submission.model)
     if former is None or former.submission.specification_digest == release.submission.specification_digest:
         return False
-    return render.is_scaffold(data, names.TFJOB_FILE, _configuration(former), view.configuration.claim)
+    return render.is_scaffold(data, names.TFJOB_FILE, configuration_of(former.submission), view.configuration.claim)
 
 
 def _not_carried(view: View, release: Release) -> tuple[str, ...]:
@@ -301,11 +299,7 @@ def _changed_by_hand(view: View, release: Release) -> str:
 
 
 def _scaffold(view: View, release: Release, fields: TrainingFields) -> bytes:
-    return render.render_tfjob(_configuration(release), view.configuration.claim, fields)
-
-
-def _configuration(release: Release) -> ModelConfiguration:
-    return load_model(release.submission.configuration.encode(), MODEL_FILE)
+    return render.render_tfjob(configuration_of(release.submission), view.configuration.claim, fields)
 
 
 def _fields(view: View, release: Release) -> TrainingFields:

@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol
 from mlgitops.adapters.cluster import kustomize
 from mlgitops.adapters.cluster.objects import identity
 from mlgitops.adapters.serving.objects import parse_route, parse_service
-from mlgitops.app.context import ENVIRONMENTS_FILE, former_environment, valid_environments
+from mlgitops.app.context import former_environment, valid_environments
 from mlgitops.core.configuration import EnvironmentsConfiguration
 from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound, Problem
-from mlgitops.core.loading import load_environments
+from mlgitops.core.loading import ENVIRONMENTS_FILE, load_environments
 from mlgitops.core.manifest.fields import MAIN, TRAINING
 from mlgitops.local.telling import Problems
 from mlgitops.ports.repository import Repository, Snapshot
