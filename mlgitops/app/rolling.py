@@ -116,6 +116,12 @@ class Turn:
         changed = rolled_back(self.state, self.rollout, author, reason, self.at, decision)
         return Move.of(changed, changed.rollouts[self.rollout.number], record=record)
 
+    def ask(self, reason: str) -> Move:
+        """Return the move that holds automation until a person has answered."""
+        hold = Hold(by=AUTOMATION, reason=reason, at=stamp(self.at))
+        message = f"hold({self.state.model}): {self.environment.name} waits for a person\n\n{reason}\n"
+        return Move(state=replace(self.state, hold=hold), message=message)
+
     def missing(self) -> str:
         """Say what of the desired state is not observed yet; empty when all of it is."""
         wanted = driver.desired(self.state, self.target)
@@ -299,15 +305,13 @@ def _analysing(turn: Turn) -> Move | None:
 
 def _inconclusive(turn: Turn, words: str) -> Move | None:
     """Wait, then hold for a person; never promote, never roll back a healthy model."""
-    rollout, state = turn.rollout, turn.state
+    rollout = turn.rollout
     plan = rollout.proposal.plan
     extension = plan["extendSeconds"] if plan["insufficientData"] == "wait" else 0
     limit = timedelta(seconds=plan["steps"][rollout.step]["seconds"] + extension)
     if turn.at - turn.goes_on_since <= limit:
         return None
-    hold = Hold(by=AUTOMATION, reason=f"step {rollout.step + 1} has no answer: {words}", at=stamp(turn.at))
-    message = f"hold({state.model}): {state.environment} waits for a person\n\n{hold.reason}\n"
-    return Move(state=replace(state, hold=hold), message=message)
+    return turn.ask(f"step {rollout.step + 1} has no answer: {words}")
 
 
 def _completing(turn: Turn) -> Move | None:
@@ -358,9 +362,7 @@ def _mistrusted(turn: Turn, beyond: str) -> Move | None:
     """Ask a person about a first release that is beyond a limit: taking it away would leave nothing that serves."""
     if turn.state.hold is not None:
         return None
-    hold = Hold(by=AUTOMATION, reason=f"release {turn.rollout.release} is not trusted: {beyond}", at=stamp(turn.at))
-    message = f"hold({turn.state.model}): {turn.environment.name} waits for a person\n\n{hold.reason}\n"
-    return Move(state=replace(turn.state, hold=hold), message=message)
+    return turn.ask(f"release {turn.rollout.release} is not trusted: {beyond}")
 
 
 _STEPS: Final[Mapping[RolloutPhase, Callable[[Turn], Move | None]]] = {

@@ -45,7 +45,7 @@ def _held(world: World, view: View, model: str) -> str | None:
 
     The job goes on as it was submitted; what comes of it must not be promoted by itself.
     """
-    open_ = next((one for one in view.ledger.open_releases(model) if one.phase is ReleasePhase.TRAINING), None)
+    open_ = _open_training(view, model)
     changed = _changed_by_hand(view, open_) if open_ is not None else ""
     if not changed or view.main.revision is None:
         return None
@@ -58,6 +58,10 @@ def _held(world: World, view: View, model: str) -> str | None:
     for one in unheld:
         view.ledger.put_state(replace(one, hold=hold))
     return f"hold({model}): its training job was changed by hand\n\n{reason}\n" if unheld else None
+
+
+def _open_training(view: View, model: str) -> Release | None:
+    return next((one for one in view.ledger.open_releases(model) if one.phase is ReleasePhase.TRAINING), None)
 
 
 def _resumed_since(state: EnvironmentState, at: datetime) -> bool:
@@ -207,7 +211,7 @@ def _champion(view: View, release: Release) -> Release | None:
 
 def projected(view: View, model: str) -> Sequence[Change]:
     """Return the commit that lists the open training's TFJob, or unlists an ended one; none when `main` is right."""
-    open_ = next((one for one in view.ledger.open_releases(model) if one.phase is ReleasePhase.TRAINING), None)
+    open_ = _open_training(view, model)
     files = _listed(view, open_) if open_ is not None else _unlisted(view, model)
     changed = {path: data for path, data in files.items() if data != view.main.read(path)}
     if not changed:
