@@ -1,6 +1,6 @@
 """What every use case is given: the outside systems, and who asks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -8,8 +8,15 @@ from itertools import islice
 from mlgitops.core.configuration import Environment, EnvironmentsConfiguration, ModelConfiguration
 from mlgitops.core.errors import InvalidInput, NotFound
 from mlgitops.core.ledger import Ledger
-from mlgitops.core.loading import ENVIRONMENTS_FILE, MODEL_FILE, load_environments, load_model, read_environment_names
-from mlgitops.core.manifest.fields import LEDGER, MAIN
+from mlgitops.core.loading import (
+    ENVIRONMENTS_FILE,
+    MODEL_FILE,
+    load_environments,
+    load_model,
+    read_environment_names,
+    read_promotion,
+)
+from mlgitops.core.manifest.fields import LEDGER, MAIN, ROLLOUT_FILE
 from mlgitops.core.release import Release, Submission
 from mlgitops.ports.clock import Clock
 from mlgitops.ports.cluster import Cluster
@@ -87,6 +94,24 @@ class View:
     def environment_names(self) -> tuple[str, ...]:
         """The environments in the order of promotion, for what only looks: the file is not judged."""
         return read_environment_names(self._environments, ENVIRONMENTS_FILE)
+
+    def promotion(self, environment: str, model: str) -> tuple[int, str] | None:
+        """Return the number and the release of the rollout that `main` asks for, for what only looks; None for none."""
+        return read_promotion(self.main.read(f"environments/{environment}/{model}/{ROLLOUT_FILE}") or b"")
+
+    def left(self, models: Collection[str], environments: Collection[str]) -> list[tuple[str, str]]:
+        """Return what still serves, or is under way, in an environment that was taken out of `environments.yaml`.
+
+        Args:
+            models: Those that are looked at.
+            environments: Those that the file has.
+
+        Returns:
+            Environment and model of each.
+        """
+        known = [one for one in self.ledger.environments() if one[0] not in environments and one[1] in models]
+        states = {one: self.ledger.state(*one) for one in known}
+        return [where for where, one in states.items() if one.open is not None or one.live is not None]
 
     @property
     def _environments(self) -> bytes:

@@ -8,8 +8,6 @@ from mlgitops.core import release as releases
 from mlgitops.core.driver import cohort
 from mlgitops.core.events import stamp
 from mlgitops.core.ledger import EnvironmentState
-from mlgitops.core.loading import read_promotion
-from mlgitops.core.manifest.fields import ROLLOUT_FILE
 from mlgitops.core.release import Release, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
@@ -20,10 +18,13 @@ def status(context: Context, model: str | None = None) -> dict[str, Any]:
     if model is not None:
         check_model(view, model)
     names = view.ledger.models() if model is None else (model,)
-    return {"models": [_model_status(context, view, name) for name in names]}
+    left = view.left(names, view.environment_names) if names else []
+    return {
+        "models": [_model_status(context, view, name, [where for where, one in left if one == name]) for name in names]
+    }
 
 
-def _model_status(context: Context, view: View, model: str) -> dict[str, Any]:
+def _model_status(context: Context, view: View, model: str, left: list[str]) -> dict[str, Any]:
     every = view.ledger.releases(model)
     newest = every[-1] if every else None
     written = next((one for one in reversed(every) if one.training_started is not None), None)
@@ -32,17 +33,11 @@ def _model_status(context: Context, view: View, model: str) -> dict[str, Any]:
         "notCarriedOver": list(written.not_carried) if written else [],
         "releases": [release_row(one) for one in every if one.phase in releases.OPEN or one is newest],
         "environments": [
-            _environment_status(context, view, view.ledger.state(name, model)) for name in _shown(view, model)
+            # Those taken out of the file in which something goes on come first.
+            _environment_status(context, view, view.ledger.state(name, model))
+            for name in (*left, *view.environment_names)
         ],
     }
-
-
-def _shown(view: View, model: str) -> list[str]:
-    """Return the environments in their order; first those taken out of the file in which something goes on."""
-    names = view.environment_names
-    left = [name for name, one in view.ledger.environments() if one == model and name not in names]
-    states = (view.ledger.state(name, model) for name in left)
-    return [*(one.environment for one in states if one.open is not None or one.live is not None), *names]
 
 
 def _environment_status(context: Context, view: View, state: EnvironmentState) -> dict[str, Any]:
@@ -63,8 +58,7 @@ def _environment_status(context: Context, view: View, state: EnvironmentState) -
 
 def _promotion(view: View, state: EnvironmentState) -> dict[str, Any] | None:
     """Return the promotion that `main` shows and no reconcile has taken up yet."""
-    data = view.main.read(f"environments/{state.environment}/{state.model}/{ROLLOUT_FILE}")
-    asked = None if data is None else read_promotion(data)
+    asked = view.promotion(state.environment, state.model)
     if asked is None or asked[0] <= state.last_number:
         return None
     return {"rollout": asked[0], "release": asked[1]}

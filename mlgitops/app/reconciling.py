@@ -10,8 +10,6 @@ from mlgitops.app.rolling import environment_unit
 from mlgitops.app.training import training_unit
 from mlgitops.app.writing import Unit, write_together
 from mlgitops.core.errors import Denied, MlgitopsError
-from mlgitops.core.loading import read_promotion
-from mlgitops.core.manifest.fields import ROLLOUT_FILE
 from mlgitops.core.rollout import RolloutPhase
 
 MOVES = 60
@@ -41,7 +39,7 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
     environments = [one.name for one in view.configuration.environments]
     if view.problem is not None:
         done.problems.append(view.problem)
-    left = _left(view, chosen, environments)
+    left = view.left(chosen, environments)
     done.problems += [_told(environment, model) for environment, model in left]
     places = [*left, *_places(chosen, environments[::-1])]
     moved = _move(world, done, _serving(world, [one for one in places if _goes_back(view, *one)]))
@@ -65,22 +63,12 @@ def _goes_back(view: View, environment: str, model: str) -> bool:
 
     That is written before anybody is asked how the others do, however slow their answers are.
     """
-    path = f"environments/{environment}/{model}/{ROLLOUT_FILE}"
     with suppress(MlgitopsError):  # told when its turn comes
-        state, asked = view.ledger.state(environment, model), read_promotion(view.main.read(path) or b"")
+        state, asked = view.ledger.state(environment, model), view.promotion(environment, model)
         wanted = state.desired.rollout
         reverted = wanted is not None and (asked is None or asked[0] < wanted.number)
         return reverted or (state.open is not None and state.open.phase is RolloutPhase.ROLLING_BACK)
     return False
-
-
-def _left(view: View, models: list[str], environments: list[str]) -> list[tuple[str, str]]:
-    """Return what serves, or is under way, in environments that `environments.yaml` does not have any more."""
-    known = [
-        (name, model) for name, model in view.ledger.environments() if model in models and name not in environments
-    ]
-    states = {(name, model): view.ledger.state(name, model) for name, model in known}
-    return [where for where, one in states.items() if one.open is not None or one.live is not None]
 
 
 def _told(environment: str, model: str) -> MlgitopsError:
