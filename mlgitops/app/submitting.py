@@ -8,7 +8,7 @@ from mlgitops.app.context import Context, View, configuration_of, look
 from mlgitops.app.writing import write
 from mlgitops.core import diary
 from mlgitops.core.configuration import ModelConfiguration, fingerprint
-from mlgitops.core.errors import ChecksFailed, DigestMismatch, InvalidInput
+from mlgitops.core.errors import ChecksFailed, DigestMismatch, InvalidInput, Problem
 from mlgitops.core.loading import MODEL_FILE, check_secrets, load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.names import RELEASE_LENGTH, Digest
@@ -58,10 +58,11 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     _convert(source, configuration)
     draft = _identified(context, source, configuration, text.decode(), attempt)
     if dry_run:
-        return _drafted(context, draft)
+        return _drafted(context, draft, configuration)
     known = _record(context, draft, new=False)
     if known is not None:
         return Submitted(release=known, new=False, unheeded=unheeded(known.submission, draft))
+    _check_judgeable(look(context), configuration)
     _test(context, source, configuration)
     full = _built(context, workshop, configuration, draft)
     recorded = _record(context, full, new=True)
@@ -129,13 +130,39 @@ def _inputs(source: Source, configuration: ModelConfiguration) -> dict[str, Dige
     return {path: digest for path, digest in source.files(declared).items() if path not in left_out}
 
 
-def _drafted(context: Context, draft: Submission) -> Submitted:
+def _drafted(context: Context, draft: Submission, configuration: ModelConfiguration) -> Submitted:
     """Say which release it would be, without writing anything."""
     view = look(context)
     known = view.ledger.find_release(draft.model, draft.identity.hex[:RELEASE_LENGTH])
     if known is None:
+        _check_judgeable(view, configuration)
         return Submitted(release=Release(submission=_placed(view, draft)), new=True)
     return Submitted(release=known, new=False, unheeded=unheeded(known.submission, draft))
+
+
+def _check_judgeable(view: View, configuration: ModelConfiguration) -> None:
+    """Refuse a new regression whose canary would wait for labels that nobody can call right or wrong.
+
+    There is no default, as a tolerance has the unit of the label. What is in the ledger already is read as it is:
+    refusing it there would stop what serves.
+
+    Raises:
+        InvalidInput: A plan judges labels, by the engine's own counts, and `evaluation.labelTolerance` is missing.
+    """
+    specification = configuration.evaluation.specification
+    counted = view.configuration.metrics.source == "engine"
+    if not counted or specification["task"] != "regression" or specification.get("labelTolerance") is not None:
+        return
+    for one in view.configuration.environments:
+        if any(rule.kind == "labels" for rule in one.plan.metrics):
+            told = f"is missing: plan {one.plan.name} of {one.name} judges a canary by labels, and of a regression "
+            problem = Problem(
+                message=told + "only a tolerance says which answers are right",
+                path=MODEL_FILE,
+                pointer="evaluation.labelTolerance",
+                mend="say how far from its label an answer may be, in the label's unit: `labelTolerance: 0.5`",
+            )
+            raise InvalidInput([problem])
 
 
 def _identified(

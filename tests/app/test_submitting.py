@@ -14,9 +14,10 @@ from mlgitops.app.context import Context, look
 from mlgitops.app.evaluating import evaluation_request
 from mlgitops.app.submitting import Submitted, Workshop, recognised, submit
 from mlgitops.core.errors import DigestMismatch, InvalidInput, MlgitopsError
-from mlgitops.core.manifest.fields import LEDGER
+from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.release import Failed, ReleasePhase, Submission
 from mlgitops.ports.source import SourceCommit
+from tests.support.memory import edited
 from tests.support.world import world_of
 
 CONFIGURATION = """\
@@ -54,6 +55,7 @@ class Pushes:
         self.context: Context = world_of(folder)[0]
         self.count = 0
         self.files = dict(FILES)
+        self.dry_run = False
 
     def push(self, **changes: str) -> Submitted:
         self.count += 1
@@ -68,7 +70,7 @@ class Pushes:
             builder=EmbeddedBuilder(self.folder / "registry"),
             store=FolderStore(self.folder / "store", "mlgitops-store"),
         )
-        return submit(self.context, workshop)
+        return submit(self.context, workshop, dry_run=self.dry_run)
 
 
 @pytest.fixture
@@ -223,3 +225,38 @@ def test_a_push_that_changes_no_training_says_what_waits(pushes: Pushes) -> None
     assert revision is not None
     newest = next(iter(pushes.context.repository.history(revision)))
     assert "Not taken up by this release: gates, serving." in newest.message
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_regression_that_labels_cannot_judge_is_refused(pushes: Pushes, dry_run: bool) -> None:
+    """Where a plan judges labels, a new regression says how far off an answer may be; with that it is taken."""
+    pushes.dry_run = dry_run
+    with pytest.raises(InvalidInput) as caught:
+        pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("classification", "regression"))
+    (problem,) = caught.value.problems
+    assert problem.pointer == "evaluation.labelTolerance"
+    assert "plan quick of production" in problem.message
+    assert not look(pushes.context).ledger.models()
+    text = CONFIGURATION.replace("classification", "regression\n  labelTolerance: 0.5")
+    assert pushes.push(mlgitops_dot_yaml=text).new
+
+
+@pytest.mark.parametrize("other", ["- {kind: labels, effect: 3}", "environments:"])
+def test_a_tolerance_is_asked_for_only_where_it_counts(pushes: Pushes, other: str) -> None:
+    """A plan without labels, or counts from elsewhere, need no tolerance."""
+    data = pushes.context.repository.snapshot(MAIN).read("environments.yaml") or b""
+    to = "" if "labels" in other else "metrics: {source: command}\nenvironments:"
+    assert other.encode() in data
+    edited(pushes.context.repository, MAIN, {"environments.yaml": data.replace(other.encode(), to.encode(), 1)})
+    assert pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("classification", "regression")).new
+
+
+def test_a_regression_of_an_older_ledger_goes_on(pushes: Pushes) -> None:
+    """A release that was taken before the plan judged labels is recognised, whatever is asked of new ones."""
+    data = pushes.context.repository.snapshot(MAIN).read("environments.yaml") or b""
+    without = data.replace(b"- {kind: labels, effect: 3}", b"")
+    edited(pushes.context.repository, MAIN, {"environments.yaml": without})
+    text = CONFIGURATION.replace("classification", "regression")
+    first = pushes.push(mlgitops_dot_yaml=text)
+    edited(pushes.context.repository, MAIN, {"environments.yaml": data})
+    assert pushes.push(README_dot_md="other").release.name == first.release.name
