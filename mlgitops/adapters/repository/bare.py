@@ -13,6 +13,7 @@ import pygit2
 from pygit2.enums import RepositoryOpenFlag
 from pygit2.transaction import ReferenceTransaction
 
+from mlgitops.adapters.repository.packing import pack_when_many
 from mlgitops.adapters.repository.push import push_all
 from mlgitops.adapters.repository.transport import Move, commit_at
 from mlgitops.core.errors import Conflict, Denied, InvalidInput, MlgitopsError, NotFound, Unavailable
@@ -91,11 +92,13 @@ class BareTransport:
         deadline = time.monotonic() + _LOCK_PATIENCE_SECONDS
         while True:
             try:
-                return self._push(moves) if self._has_hooks() else self._swap(moves)
+                self._push(moves) if self._has_hooks() else self._swap(moves)
+                break
             except _LockedError as held:
                 if time.monotonic() > deadline:
                     raise Unavailable(str(self._path), held.words()) from held
             time.sleep(random.uniform(0.005, 0.05))  # noqa: S311 - spreads contenders out, keeps no secret
+        pack_when_many(self._path)
 
     def _swap(self, moves: Sequence[Move]) -> None:
         """Lock every reference, compare, then write: no other git client can come between."""

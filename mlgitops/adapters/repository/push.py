@@ -64,16 +64,21 @@ def push_all(git_folder: Path, target: str, moves: Sequence[Move], extra: Mappin
     together = ["--atomic"] if len(moves) > 1 else []  # not every server knows the word
     options = ["--porcelain", *together, "--no-verify", "--no-signed", *leases]
     command = ["git", f"--git-dir={git_folder}", "push", *options, "--", target, *specifications]
-    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     try:
         done = subprocess.run(
-            command, env={**kept, **_HERMETIC, **extra}, capture_output=True, timeout=_PATIENCE_SECONDS, check=False
+            command, env=environment(extra), capture_output=True, timeout=_PATIENCE_SECONDS, check=False
         )
     except OSError as error:
         raise Unavailable("git", "the program is needed for hooks, and for several references at once") from error
     except subprocess.TimeoutExpired as error:
         raise Unavailable(target, f"no answer to a push within {int(_PATIENCE_SECONDS)} s") from error
     return _outcome(done.returncode == 0, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables git is started with: no configuration but the repository's, no secrets of this tool."""
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {**kept, **_HERMETIC, **extra}
 
 
 def _outcome(landed: bool, verdicts: str, words: str) -> Outcome:  # noqa: FBT001

@@ -20,6 +20,7 @@ from pygit2.enums import CredentialType
 
 from mlgitops.adapters.redacting import redactor
 from mlgitops.adapters.repository.location import Credentials, Location
+from mlgitops.adapters.repository.packing import pack_when_many
 from mlgitops.adapters.repository.push import push_all
 from mlgitops.adapters.repository.transport import Move, commit_at
 from mlgitops.core.errors import Conflict, Denied, InvalidInput, MlgitopsError, NotFound, Unavailable
@@ -160,6 +161,7 @@ class RemoteTransport:
             with suppress(pygit2.GitError, OSError):  # it has landed, whether a full disk lets that be noted or not
                 for move in moves:
                     self._track(move.ref, move.target)
+        pack_when_many(self._path)
 
     def _push_with_git(self, moves: Sequence[Move]) -> bool:
         """Push through git where it is installed; False where it gets no answer.
