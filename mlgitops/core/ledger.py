@@ -202,9 +202,9 @@ class EnvironmentState:
 class Part:
     """What one decision puts into a ledger that others write, too."""
 
-    def __init__(self, written: dict[str, bytes | None], read: Read) -> None:
-        """Watch `written`, over what `read` returns."""
-        self._written, self._read = written, read
+    def __init__(self, written: dict[str, bytes | None], read: Read, known: dict[object, Any]) -> None:
+        """Watch `written`, over what `read` returns; `known` is forgotten with what is taken back."""
+        self._written, self._read, self._known = written, read, known
         self._before: dict[str, tuple[bool, bytes | None]] = {}
 
     def keep(self, path: str) -> None:
@@ -225,6 +225,7 @@ class Part:
             else:
                 self._written.pop(path, None)
         self._before.clear()
+        self._known.clear()
 
 
 class Ledger:
@@ -235,6 +236,8 @@ class Ledger:
         self._read, self._paths, self.revision = read, paths, revision
         self._written: dict[str, bytes | None] = {}
         self._part: Part | None = None
+        self._known: dict[Any, Any] = {}
+        """What was gathered from many files, until anything is put: deciding and showing both ask for it."""
 
     @property
     def exists(self) -> bool:
@@ -263,6 +266,12 @@ class Ledger:
 
     def open_releases(self, model: str) -> tuple[Release, ...]:
         """Return those of a model's releases that still move, in the order of their submission."""
+        if model not in self._known:
+            self._known[model] = self._open_releases(model)
+        found: tuple[Release, ...] = self._known[model]
+        return found
+
+    def _open_releases(self, model: str) -> tuple[Release, ...]:
         names = (name for name in self.release_names(model) if self._may_be_open(_release_path(model, name)))
         found = (self.release(model, name) for name in names)
         return tuple(
@@ -315,6 +324,12 @@ class Ledger:
 
     def state(self, environment: str, model: str) -> EnvironmentState:
         """Return one model's state in one environment; an empty one where nothing ever happened."""
+        if (environment, model) not in self._known:
+            self._known[environment, model] = self._state(environment, model)
+        found: EnvironmentState = self._known[environment, model]
+        return found
+
+    def _state(self, environment: str, model: str) -> EnvironmentState:
         folder = f"environments/{environment}/{model}"
         path = f"{folder}/state.yaml"
         rollouts = tuple((one, self._get(one) or b"") for one in self._all_paths(f"{folder}/rollouts"))
@@ -362,7 +377,7 @@ class Ledger:
     @contextmanager
     def part(self) -> Iterator["Part"]:
         """Give what is put meanwhile as a part of its own, which can be taken back; parts come one after another."""
-        self._part = Part(self._written, self._read)
+        self._part = Part(self._written, self._read, self._known)
         try:
             yield self._part
         finally:
@@ -372,6 +387,7 @@ class Ledger:
         if self._part is not None:
             self._part.keep(path)
         self._written[path] = data
+        self._known.clear()
 
     def _get(self, path: str) -> bytes | None:
         return self._written[path] if path in self._written else self._read(path)

@@ -203,3 +203,24 @@ def test_spoilt_reports_and_decisions_are_refused_by_path(data: bytes) -> None:
     assert caught.value.problems[0].path == "models/digits/reports/key.json"
     with pytest.raises(InvalidInput):
         spoilt.decision("production", "digits", "00001-01-passed")
+
+
+def test_what_is_put_is_seen_at_once() -> None:
+    """A ledger that was asked before says what was put since, of states and of releases that still move."""
+    ledger = ledger_of({})
+    assert ledger.state("production", "digits").rollouts == {}
+    assert ledger.open_releases("digits") == ()
+    ledger.put_state(state(rollout(1, "a" * 12, ("Authorised", "ServingAll"))))
+    ledger.put_release(Release(submission=submission()))
+    assert ledger.state("production", "digits").champion == "a" * 12
+    assert [one.submission for one in ledger.open_releases("digits")] == [submission()]
+
+
+def test_what_is_taken_back_is_not_seen() -> None:
+    """A part that was undone is in no answer, though the ledger was asked while it stood."""
+    ledger = ledger_of({})
+    with ledger.part() as part:
+        ledger.put_state(state(rollout(1, "a" * 12, ("Authorised", "ServingAll"))))
+        assert ledger.state("production", "digits").champion == "a" * 12
+        part.undo()
+    assert ledger.state("production", "digits").champion is None
