@@ -282,6 +282,8 @@ class Environment:
     """How long a rollout may wait for people before it is withdrawn."""
     start_seconds: float = 600
     """How long a canary may take to become ready before the rollout ends."""
+    expected_requests_per_second: float | None = None
+    """What a model gets here, both arms together; for lint and simulations, None where nobody says."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from mlgitops.cli import github, options
 from mlgitops.cli.words import examples
 from mlgitops.core.errors import InvalidInput, NotFound, Problem
 
-FILES: Final = ("mlgitops.yaml", "environments.yaml")
+ENVIRONMENTS: Final = "environments.yaml"
+FILES: Final = ("mlgitops.yaml", ENVIRONMENTS)
 
 
 @click.command(
@@ -54,10 +55,12 @@ def _check(path: Path, base: str | None) -> list[Problem]:
     if not path.exists():
         raise NotFound("file", str(path))
     if path.is_file():
-        return _file(path)
+        return [*_file(path), *_plans(path)]
     found = [one for name in FILES if (path / name).is_file() for one in _file(path / name)]
     if (path / "environments").is_dir():
-        found += _manifests(path, base)
+        found += _manifests(path, base)  # looks at the plans, too
+    elif (path / ENVIRONMENTS).is_file():
+        found += _plans(path / ENVIRONMENTS)
     elif not found and not any((path / name).is_file() for name in FILES):
         raise NotFound("mlgitops.yaml or environments.yaml in", str(path))
     return found
@@ -92,3 +95,10 @@ def _file(path: Path) -> list[Problem]:
         except InvalidInput as error:
             found += error.problems
     return found
+
+
+def _plans(path: Path) -> list[Problem]:
+    """Check whether the traffic that an environment expects can show what its plan must see."""
+    from mlgitops.core.manifest.lint.plans import lint_plans
+
+    return lint_plans(path.read_bytes(), str(path)) if path.name == ENVIRONMENTS else []

@@ -29,6 +29,7 @@ _OPTIONAL_NUMBERS: Final = {
     "probation_seconds": "probationSeconds",
     "proposal_seconds": "proposalSeconds",
     "start_seconds": "startSeconds",
+    "expected_requests_per_second": "expectedRequestsPerSecond",
 }
 
 

@@ -322,6 +322,9 @@ TREE_CASES = {
         **replaced(f"{LIVE}/kustomization.yaml", b"- route.yaml", b"- route.yaml\n  - again.yaml"),
     },
     "tree-rollout": replaced(f"{LIVE}/rollout.yaml", b"model: digits", b"model: other"),
+    "tree-blind-plan": replaced(
+        "environments.yaml", b"plan: standard}", b"plan: standard, expectedRequestsPerSecond: 1}"
+    ),
     "tree-plan": replaced(f"{LIVE}/rollout.yaml", str(PLAN.digest).encode(), b"sha256:" + b"0" * 64),
 }
 

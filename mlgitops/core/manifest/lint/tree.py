@@ -11,6 +11,7 @@ from mlgitops.core.errors import InvalidInput, Problem, Severity
 from mlgitops.core.loading import ENVIRONMENTS_FILE, load_environments, load_rollout
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.manifest.lint.objects import identity, lint_objects
+from mlgitops.core.manifest.lint.plans import lint_plans
 from mlgitops.core.manifest.lint.rule import RULES, Rule, add, get
 from mlgitops.core.manifest.lint.service import KIND as SERVICE
 from mlgitops.core.manifest.lint.service import ROUTE
@@ -169,7 +170,7 @@ def _configuration(read: Read) -> tuple[EnvironmentsConfiguration | None, list[P
     if data is None:
         return None, [_problem(_PLACE, ENVIRONMENTS_FILE, "the file is missing")]
     try:
-        return load_environments(data, ENVIRONMENTS_FILE), []
+        return load_environments(data, ENVIRONMENTS_FILE), lint_plans(data, ENVIRONMENTS_FILE)
     except InvalidInput as error:
         return None, list(error.problems)
 
