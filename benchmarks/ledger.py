@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
+import pygit2
+
 from mlgitops.adapters.repository.bare import init_bare
 from mlgitops.adapters.repository.git import open_repository
 from mlgitops.app.context import World
@@ -101,6 +103,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mlgitops-ledger-") as folder:
         place = Path(folder) / "environment.git"
         init_bare(place)
+        pygit2.Repository(str(place)).config["gc.auto"] = 0  # packed below, by the engine's housekeeping alone
         repository = open_repository(str(place), identity=support.IDENTITY, cache=Path(folder))
         files = {MAIN: {"environments.yaml": PLAN.encode()}, LEDGER: ledgers.first_files()}
         repository.create({ref: Change(message="init", files=one) for ref, one in files.items()})

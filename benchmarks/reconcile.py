@@ -15,10 +15,13 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+
+import pygit2
 
 from mlgitops.adapters.repository.bare import init_bare
 from mlgitops.adapters.repository.git import open_repository
@@ -27,6 +30,7 @@ from mlgitops.app.reconciling import reconcile
 from mlgitops.core.analysis.counts import Sample
 from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.rollout import RolloutPhase
+from mlgitops.local.housekeeping import Housekeeping
 from mlgitops.ports.repository import Change
 from mlgitops.ports.serving import ServingObservation
 from tests.support import world as support
@@ -99,7 +103,9 @@ def make(folder: Path, models: int, finished: int) -> None:
     world, engine = walked(finished)
     init_bare(folder / "environment.git")
     repository = open_repository(str(folder / "environment.git"), identity=support.IDENTITY, cache=folder)
+    pygit2.Repository(str(folder / "environment.git")).config["gc.auto"] = 0  # packed below, while nobody measures
     repository.create({ref: Change(message="made", files=dict(copied(world, ref, models))) for ref in (MAIN, LEDGER)})
+    Housekeeping(folder / "environment.git").collect(threading.Event())
     open_ = support.state_of(world).open
     assert open_ is not None
     observed = engine.observe("production", "digits")

@@ -8,7 +8,8 @@ from typing import Final
 from mlgitops.adapters.repository.push import environment
 
 LOOSE_OBJECTS: Final = 6_700
-"""Loose objects before git is asked; git's own measure, and so what a push of a git client leads to, too."""
+"""Loose objects before git is asked: its own measure, so a push of a git client leads to the same. Git then goes by the
+repository's `gc.auto`: whoever packs it otherwise is obeyed."""
 _SAMPLE: Final = "17"
 """Identities are spread evenly, so one of their 256 folders tells how many there are, as git itself has it."""
 _SETTINGS: Final = ("gc.autoDetach=true", "gc.packRefs=false", "pack.threads=1", "gc.pruneExpire=2.weeks.ago")
@@ -31,7 +32,7 @@ def pack_when_many(repository: Path) -> bool:
         return False
     if count * 256 <= LOOSE_OBJECTS:
         return False
-    settings = [word for one in (f"gc.auto={LOOSE_OBJECTS}", *_SETTINGS) for word in ("-c", one)]
+    settings = [word for one in _SETTINGS for word in ("-c", one)]
     command = ["git", *settings, f"--git-dir={repository}", "gc", "--auto", "--quiet"]
     with suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(

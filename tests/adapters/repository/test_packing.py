@@ -38,9 +38,17 @@ def many() -> dict[str, bytes]:
     return {f"a/{number}": one for number, one in enumerate(itertools.islice(sampled, 12))}
 
 
-def packed(folder: Path) -> bool:
+def measured(tmp_path: Path, limit: int) -> tuple[Repository, Path]:
+    """Return a repository whose owner lets so many objects be loose."""
+    folder = tmp_path / "environment.git"
+    init_bare(folder)
+    pygit2.Repository(str(folder)).config["gc.auto"] = limit
+    return opened(str(folder), tmp_path), folder
+
+
+def packed(folder: Path, patience_seconds: float = 20) -> bool:
     """Wait until git, which works in the background, has packed."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience_seconds
     while not any((folder / "objects" / "pack").glob("*.idx")) or loose(folder):
         if time.monotonic() > deadline:
             return False
@@ -55,14 +63,21 @@ def opened(location: str, cache: Path) -> Repository:
 def test_a_repository_on_disk_is_packed_by_who_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a number of loose objects a write leads to a pack, and the writer goes on reading and writing."""
     monkeypatch.setattr(packing, "LOOSE_OBJECTS", FEW)
-    folder = tmp_path / "environment.git"
-    init_bare(folder)
-    repository = opened(str(folder), tmp_path)
+    repository, folder = measured(tmp_path, FEW)
     files = many()
     revision = repository.update(MAIN, written(repository, 1), [Change(message="many", files=files)])
     assert packed(folder)
     assert repository.snapshot(MAIN).read("a/7") == files["a/7"]
     assert repository.update(MAIN, revision, [Change(message="more", files={"b": b"x"})]) != revision
+
+
+def test_an_owner_who_packs_otherwise_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the repository's own settings turn packing off, everything stays loose."""
+    monkeypatch.setattr(packing, "LOOSE_OBJECTS", FEW)
+    repository, folder = measured(tmp_path, 0)
+    repository.update(MAIN, written(repository, 1), [Change(message="many", files=many())])
+    assert packing.pack_when_many(folder)
+    assert not packed(folder, patience_seconds=0.5)
 
 
 def test_little_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
