@@ -98,9 +98,8 @@ def _promotable(view: View, unit: Environment, state: EnvironmentState, release:
     if release.phase is not ReleasePhase.CANDIDATE:
         raise Denied(action, subject, f"it is {release.phase}, and only a CANDIDATE can be rolled out")
     if release.collected:
-        raise Denied(
-            action, subject, "its model was deleted by `mlgitops gc`; `mlgitops train --attempt 2` trains anew"
-        )
+        again = f"`mlgitops train --attempt {release.submission.attempt + 1}` trains anew"
+        raise Denied(action, subject, f"its model was deleted by `mlgitops gc`; {again}")
     if state.hold is not None:
         raise Denied(action, subject, f"on hold by {state.hold.by}: {state.hold.reason}; `mlgitops resume` ends it")
     if any(one.rollback for one in state.tried(release.name)) and not force:

@@ -26,11 +26,21 @@ class Judged:
 
 
 def judged(
-    world: World, view: View, release: Release, champion: Release | None, gates: Sequence[Gate]
+    world: World, view: View, release: Release, champion: Release | None, gates: Sequence[Gate], *, errors: int = 0
 ) -> Judged | None:
-    """Evaluate a release, against the champion where there is one, and judge it; None while it runs."""
-    request = evaluation_request(release, champion)
-    known = view.ledger.report(release.submission.model, request.key)
+    """Evaluate a release, against the champion where there is one, and judge it; None while it runs.
+
+    Args:
+        world: The outside world.
+        view: What the ledger knows.
+        release: What is evaluated.
+        champion: What it is compared with; None for nothing.
+        gates: The limits.
+        errors: How often it gave no answer before. An answer that is there is never asked for again.
+    """
+    requests = [evaluation_request(release, champion, errors=count) for count in range(errors + 1)]
+    reports = ((one, view.ledger.report(release.submission.model, one.key)) for one in requests)
+    request, known = next((found for found in reports if found[1] is not None), (requests[-1], None))
     outcome = world.evaluator.evaluate(request) if known is None else EvaluationOutcome(report=known)
     if outcome is None:
         return None
@@ -69,14 +79,18 @@ def _configuration_gates(release: Release) -> tuple[Gate, ...]:
     return configuration_of(release.submission).evaluation.gates
 
 
-def evaluation_request(release: Release, champion: Release | None) -> EvaluationRequest:
-    """Return what the evaluator is asked of a release, and of the champion where there is one."""
+def evaluation_request(release: Release, champion: Release | None, *, errors: int = 0) -> EvaluationRequest:
+    """Return what the evaluator is asked of a release, and of the champion where there is one.
+
+    An evaluator runs each key once; after `errors` evaluations without an answer the key is another one.
+    """
     specification = configuration_of(release.submission).evaluation.specification
     parts = {
         "candidate": release.artifact_digest,
         "champion": champion.artifact_digest if champion else None,
         "data": release.submission.evaluation_digest,
         "specification": dict(specification),
+        **({"errors": errors} if errors else {}),
     }
     return EvaluationRequest(
         key=f"{release.name}-{fingerprint(parts)[:12]}",

@@ -207,7 +207,9 @@ def _proposed(turn: Turn) -> Move | None:
     if turn.view.problem or waiting_for(turn.environment, turn.state, turn.rollout, turn.at):
         return None
     champion = turn.view.ledger.release(turn.state.model, turn.state.live.release) if turn.state.live else None
-    result = judged(turn.world, turn.view, release, champion, all_gates(release, turn.environment.gates))
+    gates = all_gates(release, turn.environment.gates)
+    errors = sum(one.phase is RolloutPhase.ERRORED for one in turn.state.tried(release.name))
+    result = judged(turn.world, turn.view, release, champion, gates, errors=errors)
     if result is None:
         return None
     _check_metrics(turn, champion)
@@ -354,15 +356,9 @@ def _live(turn: Turn) -> Move | None:
     first = turn.rollout.proposal.champion is None
     beyond = judging.beyond_limits(turn.world, turn.rollout) if first else ""
     if beyond and turn.goes_on_since <= turn.rollout.since:
-        return _mistrusted(turn, beyond)
+        # Taking a first release away would leave nothing that serves.
+        return None if turn.state.hold else turn.ask(f"release {turn.rollout.release} is not trusted: {beyond}")
     return turn.move(machine.Trusted(at=turn.at))
-
-
-def _mistrusted(turn: Turn, beyond: str) -> Move | None:
-    """Ask a person about a first release that is beyond a limit: taking it away would leave nothing that serves."""
-    if turn.state.hold is not None:
-        return None
-    return turn.ask(f"release {turn.rollout.release} is not trusted: {beyond}")
 
 
 _STEPS: Final[Mapping[RolloutPhase, Callable[[Turn], Move | None]]] = {

@@ -365,6 +365,7 @@ def push(
     model: str = MODEL,
     configuration: str = CONFIGURATION,
     specification: str = "spec",
+    attempt: int = 1,
 ) -> Release:
     """Submit a release as `mlgitops train` does, without building anything."""
     from mlgitops.app import submitting
@@ -374,6 +375,7 @@ def push(
         code_digest=str(Digest.of(code.encode())),
         data_digest=str(Digest.of(data.encode())),
         specification_digest=str(Digest.of(specification.encode())),
+        attempt=attempt,
         sequence=0,
         cause=(),
         revision=Digest.of(code.encode()).hex[:40],
