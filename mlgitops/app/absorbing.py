@@ -15,6 +15,7 @@ from mlgitops.core.manifest import fields as names
 from mlgitops.core.manifest import folder as folders
 from mlgitops.core.manifest.folder import Folder
 from mlgitops.core.manifest.owned import RolloutFields
+from mlgitops.core.names import Digest
 from mlgitops.core.release import ReleasePhase
 from mlgitops.core.rollout import Proposal, Rollout, RolloutPhase
 from mlgitops.ports.repository import Commit
@@ -283,14 +284,31 @@ def address(person: str) -> str:
     return person.rpartition("<")[2].rstrip(">").strip().casefold() or person
 
 
-def waiting_for(environment: Environment, state: EnvironmentState, rollout: Rollout, at: datetime) -> str:
+def manifests_digest(view: View, state: EnvironmentState) -> str:
+    """Return the digest over what an approval is about beside the rollout: the model's manifests on `main`.
+
+    They do not change by themselves while a rollout is proposed; the tool's own record of it is left out.
+    """
+    folder = f"environments/{state.environment}/{state.model}"
+    own = {f"{folder}/{name}" for name in (names.ROLLOUT_FILE, names.GENERATION_FILE)}
+    found = {path: view.main.read(path) or b"" for path in view.main.paths(folder) if path not in own}
+    return str(Digest.of_files({path: Digest.of(data) for path, data in found.items()}))
+
+
+def waiting_for(view: View, environment: Environment, state: EnvironmentState, rollout: Rollout, at: datetime) -> str:
     """Say what keeps a proposed rollout from starting for now; empty when nothing does."""
     if state.hold is not None:
         return f"on hold by {state.hold.by}: {state.hold.reason}"
     frozen = next((window.name for window in environment.freeze_windows if window.covers(at)), None)
     if frozen is not None:
         return f"frozen by {frozen}"
+    if not environment.approvals:
+        return ""
     content = (rollout.number, rollout.release, rollout.proposal.plan_digest)
-    people = {address(one.by) for one in state.approvals if (one.rollout, one.release, one.plan_digest) == content}
+    given = [one for one in state.approvals if (one.rollout, one.release, one.plan_digest) == content]
+    manifests = manifests_digest(view, state)
+    people = {address(one.by) for one in given if one.manifests == manifests}
+    void = ", ".join(sorted({one.by for one in given if address(one.by) not in people}))
     missing = environment.approvals - len(people)
-    return f"{missing} approval{'s' if missing > 1 else ''} missing" if missing > 0 else ""
+    words = f"{missing} approval{'s' if missing > 1 else ''} missing" if missing > 0 else ""
+    return f"{words}; the manifests were changed since {void} approved" if words and void else words

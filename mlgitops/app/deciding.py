@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mlgitops.app.absorbing import address, check_ahead, pending
+from mlgitops.app.absorbing import address, check_ahead, manifests_digest, pending
 from mlgitops.app.context import Context, View, by, environment_of, find_release, look
 from mlgitops.app.moves import Move, now, put
 from mlgitops.app.promoting import promotion
@@ -148,7 +148,7 @@ def resume(context: Context, model: str, environment: str | None) -> Answer:
 
 
 def approve(context: Context, model: str, environment: str | None) -> Answer:
-    """Approve the proposed rollout: this release by this plan, and nothing else.
+    """Approve the proposed rollout: this release by this plan with these manifests, and nothing else.
 
     Raises:
         Denied: Nothing is proposed, or the one who proposed approves.
@@ -167,10 +167,12 @@ def approve(context: Context, model: str, environment: str | None) -> Answer:
         plan_digest=rollout.proposal.plan_digest,
         by=author,
         at=stamp(now(context)),
+        manifests=manifests_digest(view, view.ledger.state(unit.name, model)),
     )
 
     def change(_: View, state: EnvironmentState) -> Move | None:
-        if any((one.rollout, address(one.by)) == (approval.rollout, address(author)) for one in state.approvals):
+        known = {(one.rollout, address(one.by), one.manifests) for one in state.approvals}
+        if (approval.rollout, address(author), approval.manifests) in known:
             return None
         message = f"approve({model}): rollout {approval.rollout} in {unit.name} by {author}"
         return Move(state=replace(state, approvals=(*state.approvals, approval)), message=message)

@@ -77,7 +77,7 @@ def _waiting(context: Context, view: View, state: EnvironmentState) -> str:
     from mlgitops.app.absorbing import waiting_for  # seldom needed, and it judges environments.yaml
 
     unit = environment_of(view, state.environment, state.model)
-    return waiting_for(unit, state, state.open, context.clock.now())
+    return waiting_for(view, unit, state, state.open, context.clock.now())
 
 
 def _source(view: View, model: str, release: str) -> str:

@@ -52,7 +52,7 @@ def collect(context: Context, model: str, environment: str | None) -> Values:
         "madeAt": stamp(at),
         "revisions": {"main": view.main.revision, "ledger": view.ledger.revision},
         "serving": _serving(view, state),
-        "open": None if state.open is None else _open(unit, state, state.open, at),
+        "open": _open(view, unit, state, at),
         "hold": {"by": state.hold.by, "reason": state.hold.reason, "since": state.hold.at} if state.hold else None,
         "foreign": _foreign(state),
         "rollouts": rollouts,
@@ -82,8 +82,11 @@ def _live_since(rollout: Rollout) -> datetime:
     return times[-1] if times else rollout.since
 
 
-def _open(unit: Environment, state: EnvironmentState, rollout: Rollout, at: datetime) -> Values:
-    waits = waiting_for(unit, state, rollout, at) if rollout.phase is RolloutPhase.PROPOSED else ""
+def _open(view: View, unit: Environment, state: EnvironmentState, at: datetime) -> Values | None:
+    rollout = state.open
+    if rollout is None:
+        return None
+    waits = waiting_for(view, unit, state, rollout, at) if rollout.phase is RolloutPhase.PROPOSED else ""
     return rollout_row(rollout) | {"waits": waits}
 
 

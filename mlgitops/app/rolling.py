@@ -177,7 +177,7 @@ def _expired(turn: Turn) -> Move | None:
     limit = timedelta(seconds=turn.environment.proposal_seconds)
     if turn.at - turn.rollout.proposal.proposed_at <= limit:
         return None
-    waits = waiting_for(turn.environment, turn.state, turn.rollout, turn.at)
+    waits = waiting_for(turn.view, turn.environment, turn.state, turn.rollout, turn.at)
     reason = f"it was proposed for longer than {limit}" + (f", and still waits: {waits}" if waits else "")
     return turn.move(machine.Withdrawn(at=turn.at, by=AUTOMATION, reason=reason))
 
@@ -204,7 +204,7 @@ def _proposed(turn: Turn) -> Move | None:
     release = turn.view.ledger.release(turn.state.model, turn.rollout.release)
     if release.phase is not ReleasePhase.CANDIDATE:
         return turn.move(machine.Refused(at=turn.at, reason=f"release {release.name} is {release.phase} by now"))
-    if turn.view.problem or waiting_for(turn.environment, turn.state, turn.rollout, turn.at):
+    if turn.view.problem or waiting_for(turn.view, turn.environment, turn.state, turn.rollout, turn.at):
         return None
     champion = turn.view.ledger.release(turn.state.model, turn.state.live.release) if turn.state.live else None
     gates = all_gates(release, turn.environment.gates)

@@ -50,13 +50,15 @@ class Hold:
 
 @dataclass(frozen=True, kw_only=True)
 class Approval:
-    """Somebody approved one content: this rollout of this release by this plan."""
+    """Somebody approved one content: this rollout of this release by this plan, with these manifests."""
 
     rollout: int
     release: str
     plan_digest: str
     by: str
     at: str
+    manifests: str = ""
+    """Digest over the environment's manifests of the model, as they were; empty before this was kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
