@@ -14,7 +14,7 @@ def card(view: View, environment: str, model: str, release: str) -> str:
     """
     values = lineage(view, environment, model, release)
     found = view.ledger.release(model, release)
-    configuration = configuration_of(found.submission)
+    configuration = configuration_of(found.judged_by)
     report = view.ledger.report(model, found.report) if found.report else None
     parts = [
         _front(values, configuration.evaluation.specification),

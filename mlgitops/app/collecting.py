@@ -190,8 +190,8 @@ def _users_below(releases: Sequence[Release], folder: str) -> Mapping[str, list[
     """Return the releases that name something in a folder of the store, oldest first, by the URI right below it."""
     users: dict[str, list[Release]] = {}
     for one in releases:
-        submission = one.submission
-        for uri in {*submission.variables.values(), submission.evaluation_uri, submission.source_uri}:
+        judging = {uri for of in (one.submission, one.judged_by) for uri in (of.evaluation_uri, of.source_uri)}
+        for uri in {*one.submission.variables.values(), *judging}:
             if uri.startswith(f"{folder}/"):
                 users.setdefault(f"{folder}/{uri[len(folder) + 1 :].partition('/')[0]}", []).append(one)
     return users

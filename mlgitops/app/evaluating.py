@@ -25,22 +25,17 @@ class Judged:
     """Why there is no answer; empty when there is one."""
 
 
-def judged(
-    world: World, view: View, release: Release, champion: Release | None, gates: Sequence[Gate], *, errors: int = 0
+def judged(  # noqa: PLR0917 - who is judged, by what, and how often nobody answered
+    world: World, view: View, release: Release, champion: Release | None, gates: Sequence[Gate], unanswered: int = 0
 ) -> Judged | None:
     """Evaluate a release, against the champion where there is one, and judge it; None while it runs.
 
-    Args:
-        world: The outside world.
-        view: What the ledger knows.
-        release: What is evaluated.
-        champion: What it is compared with; None for nothing.
-        gates: The limits.
-        errors: How often it gave no answer before. An answer that is there is never asked for again.
+    What was answered once is answered for ever. What gave no answer is asked for again once somebody asks for it:
+    `unanswered` of its rollouts had none, beside the release's own evaluations.
     """
-    requests = [evaluation_request(release, champion, errors=count) for count in range(errors + 1)]
+    requests = [evaluation_request(release, champion, one) for one in range(release.unanswered + unanswered + 1)]
     reports = ((one, view.ledger.report(release.submission.model, one.key)) for one in requests)
-    request, known = next((found for found in reports if found[1] is not None), (requests[-1], None))
+    request, known = next((one for one in reports if one[1] is not None), (requests[-1], None))
     outcome = world.evaluator.evaluate(request) if known is None else EvaluationOutcome(report=known)
     if outcome is None:
         return None
@@ -76,21 +71,22 @@ def all_gates(release: Release, environment: Sequence[Gate]) -> tuple[Gate, ...]
 
 
 def _configuration_gates(release: Release) -> tuple[Gate, ...]:
-    return configuration_of(release.submission).evaluation.gates
+    return configuration_of(release.judged_by).evaluation.gates
 
 
-def evaluation_request(release: Release, champion: Release | None, *, errors: int = 0) -> EvaluationRequest:
+def evaluation_request(release: Release, champion: Release | None, unanswered: int = 0) -> EvaluationRequest:
     """Return what the evaluator is asked of a release, and of the champion where there is one.
 
-    An evaluator runs each key once; after `errors` evaluations without an answer the key is another one.
+    Its key says what decides the answer, and how many times before it there was none.
     """
-    specification = configuration_of(release.submission).evaluation.specification
+    content = release.judged_by
+    specification = configuration_of(content).evaluation.specification
     parts = {
         "candidate": release.artifact_digest,
         "champion": champion.artifact_digest if champion else None,
-        "data": release.submission.evaluation_digest,
+        "data": content.evaluation_digest,
         "specification": dict(specification),
-        **({"errors": errors} if errors else {}),
+        **({"unanswered": unanswered} if unanswered else {}),
     }
     return EvaluationRequest(
         key=f"{release.name}-{fingerprint(parts)[:12]}",
@@ -98,7 +94,7 @@ def evaluation_request(release: Release, champion: Release | None, *, errors: in
         candidate_digest=release.artifact_digest,
         champion_uri=champion.submission.artifact_uri if champion else None,
         champion_digest=champion.artifact_digest if champion else None,
-        data_uri=release.submission.evaluation_uri,
+        data_uri=content.evaluation_uri,
         specification=specification,
-        source_uri=release.submission.source_uri or None,
+        source_uri=content.source_uri or None,
     )

@@ -57,7 +57,7 @@ def _unit(view: View, environment: str, model: str) -> tuple[Environment, Folder
 def folder_of(view: View, environment: Environment, model: str) -> Folder:
     """Return where a model's manifests for an environment are."""
     last = view.ledger.last_submitted(model)
-    configuration = configuration_of(last.submission) if last and last.submission.configuration else None
+    configuration = configuration_of(last.judged_by) if last and last.judged_by.configuration else None
     return Folder(
         environment=environment.name,
         model=model,
@@ -116,8 +116,10 @@ class Turn:
         changed = rolled_back(self.state, self.rollout, author, reason, self.at, decision)
         return Move.of(changed, changed.rollouts[self.rollout.number], record=record)
 
-    def ask(self, reason: str) -> Move:
-        """Return the move that holds automation until a person has answered."""
+    def ask(self, reason: str) -> Move | None:
+        """Return the move that holds for a person; None where it is on hold already."""
+        if self.state.hold is not None:
+            return None
         hold = Hold(by=AUTOMATION, reason=reason, at=stamp(self.at))
         message = f"hold({self.state.model}): {self.environment.name} waits for a person\n\n{reason}\n"
         return Move(state=replace(self.state, hold=hold), message=message)
@@ -165,6 +167,8 @@ def _ended(turn: Turn) -> Move | None:
     rejected = next((one for one in release.history if isinstance(one, Rejected)), None)
     if rejected is not None:
         return turn.back(f"release {release.name} is rejected: {rejected.reason}", author=rejected.by)
+    if release.phase is ReleasePhase.FAILED and rollout.phase is not RolloutPhase.LIVE:
+        return turn.back(f"release {release.name} was evaluated anew, and failed: {release.reason}")
     limit = timedelta(seconds=rollout.proposal.plan["maximumAgeSeconds"])
     started = rollout.authorised_at or rollout.proposal.proposed_at
     if rollout.phase is RolloutPhase.LIVE or turn.at - started <= limit:
@@ -196,20 +200,38 @@ def _harmful(turn: Turn) -> Move | None:
 
 def _going_on(turn: Turn) -> Move | None:
     rollout = turn.rollout
-    held = turn.state.hold is not None and rollout.is_open
-    return None if held or rollout.phase is RolloutPhase.ROLLING_BACK else _STEPS[rollout.phase](turn)
+    if rollout.is_open and (turn.state.hold is not None or rollout.phase is RolloutPhase.ROLLING_BACK):
+        return None
+    return _answerless(turn) or (_STEPS[rollout.phase](turn) if _is_answered(turn) else None)
+
+
+def _is_answered(turn: Turn) -> bool:
+    """Say whether it is known of the release that it may be rolled out: an open rollout waits while it is not."""
+    release = turn.view.ledger.release(turn.state.model, turn.rollout.release)
+    return not turn.rollout.is_open or release.phase is not ReleasePhase.EVALUATING
+
+
+def _answerless(turn: Turn) -> Move | None:
+    """Ask a person where an evaluation anew gave no answer while a rollout is under way, once."""
+    release = turn.view.ledger.release(turn.state.model, turn.rollout.release)
+    if turn.rollout.phase not in machine.MOVED or not turn.rollout.is_open or release.phase is not ReleasePhase.ERRORED:
+        return None
+    resumed = turn.state.resumed_at
+    if resumed and moment(resumed) > release.history[-1].at:
+        return None
+    return turn.ask(f"release {release.name} was evaluated anew, without an answer: {release.reason}")
 
 
 def _proposed(turn: Turn) -> Move | None:
     release = turn.view.ledger.release(turn.state.model, turn.rollout.release)
     if release.phase is not ReleasePhase.CANDIDATE:
-        return turn.move(machine.Refused(at=turn.at, reason=f"release {release.name} is {release.phase} by now"))
+        told = f": {release.reason}" if release.reason else ""
+        return turn.move(machine.Refused(at=turn.at, reason=f"release {release.name} is {release.phase} by now{told}"))
     if turn.view.problem or waiting_for(turn.view, turn.environment, turn.state, turn.rollout, turn.at):
         return None
     champion = turn.view.ledger.release(turn.state.model, turn.state.live.release) if turn.state.live else None
-    gates = all_gates(release, turn.environment.gates)
-    errors = sum(one.phase is RolloutPhase.ERRORED for one in turn.state.tried(release.name))
-    result = judged(turn.world, turn.view, release, champion, gates, errors=errors)
+    gates, unanswered = all_gates(release, turn.environment.gates), _unanswered(turn)
+    result = judged(turn.world, turn.view, release, champion, gates, unanswered)
     if result is None:
         return None
     _check_metrics(turn, champion)
@@ -223,6 +245,11 @@ def _proposed(turn: Turn) -> Move | None:
         event = machine.Authorised(at=turn.at, report=result.key)
     reports = {result.key: result.report} if result.report is not None else {}
     return replace(turn.move(event), reports=reports)
+
+
+def _unanswered(turn: Turn) -> int:
+    """Return how many rollouts of this release ended here because an evaluation gave no answer."""
+    return sum(one.phase is RolloutPhase.ERRORED for one in turn.state.tried(turn.rollout.release))
 
 
 def _check_metrics(turn: Turn, champion: Release | None) -> None:
@@ -239,7 +266,7 @@ def _check_metrics(turn: Turn, champion: Release | None) -> None:
 def _evaluated_otherwise(turn: Turn, release: Release) -> tuple[str, ...]:
     """Refuse a release that brings another evaluation set than the environment names: its author chose it."""
     wanted = turn.environment.evaluation_sets.get(turn.state.model)
-    found = release.submission.evaluation_digest
+    found = release.judged_by.evaluation_digest
     if wanted in {None, found}:
         return ()
     return (f"it was evaluated on {found}, and {turn.environment.name} asks for the evaluation set {wanted}",)
@@ -307,8 +334,7 @@ def _analysing(turn: Turn) -> Move | None:
 
 def _inconclusive(turn: Turn, words: str) -> Move | None:
     """Wait, then hold for a person; never promote, never roll back a healthy model."""
-    rollout = turn.rollout
-    plan = rollout.proposal.plan
+    rollout, plan = turn.rollout, turn.rollout.proposal.plan
     extension = plan["extendSeconds"] if plan["insufficientData"] == "wait" else 0
     limit = timedelta(seconds=plan["steps"][rollout.step]["seconds"] + extension)
     if turn.at - turn.goes_on_since <= limit:
@@ -357,7 +383,7 @@ def _live(turn: Turn) -> Move | None:
     beyond = judging.beyond_limits(turn.world, turn.rollout) if first else ""
     if beyond and turn.goes_on_since <= turn.rollout.since:
         # Taking a first release away would leave nothing that serves.
-        return None if turn.state.hold else turn.ask(f"release {turn.rollout.release} is not trusted: {beyond}")
+        return turn.ask(f"release {turn.rollout.release} is not trusted: {beyond}")
     return turn.move(machine.Trusted(at=turn.at))
 
 

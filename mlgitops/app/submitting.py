@@ -1,24 +1,31 @@
 """A push becomes a release: identity, tests, data, image, and the submission in the ledger."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mlgitops.app.confining import confined
 from mlgitops.app.context import Context, View, configuration_of, look
 from mlgitops.app.writing import write
 from mlgitops.core import diary
+from mlgitops.core import release as machine
 from mlgitops.core.configuration import ModelConfiguration, fingerprint
 from mlgitops.core.errors import ChecksFailed, DigestMismatch, InvalidInput, Problem
 from mlgitops.core.loading import MODEL_FILE, check_secrets, load_model
 from mlgitops.core.manifest import fields as names
 from mlgitops.core.names import RELEASE_LENGTH, Digest
 from mlgitops.core.notebook import convert
-from mlgitops.core.release import Release, ReleasePhase, Submission
+from mlgitops.core.release import Release, ReleasePhase, Revised, Submission
 from mlgitops.ports.builder import Builder, BuildRequest
 from mlgitops.ports.source import Source
 from mlgitops.ports.store import Store
 
 OUTPUT_CHARACTERS = 4_000
+SERVING: Final = (
+    "it decides only how inferenceservice.yaml is first written, by a later release; "
+    "where that is on main already, change it there, and the next canary is made of it"
+)
+"""What comes of a changed `serving` section."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +35,10 @@ class Submitted:
     release: Release
     new: bool
     """False when it was recognised as a release that is there already."""
+    revised: tuple[str, ...] = ()
+    """What the push changed that the release is judged by: it is evaluated anew."""
     unheeded: tuple[str, ...] = ()
-    """What the push changed that makes no release: it takes effect with the next one."""
+    """What the push changed that makes no release, and changes nothing about the one that is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,51 +68,72 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     draft = _identified(context, source, configuration, text.decode(), attempt)
     if dry_run:
         return _drafted(context, draft, configuration)
-    known = _record(context, draft, new=False)
+    known = look(context).ledger.find_release(draft.model, draft.identity.hex[:RELEASE_LENGTH])
     if known is not None:
-        return Submitted(release=known, new=False, unheeded=unheeded(known.submission, draft))
+        return _known(context, workshop, configuration, draft)
     _check_judgeable(look(context), configuration)
     _test(context, source, configuration)
     full = _built(context, workshop, configuration, draft)
-    recorded = _record(context, full, new=True)
-    assert recorded is not None
+    recorded = _record(context, full)
     return Submitted(release=recorded, new=recorded.submission.submitted_at == full.submitted_at)
 
 
-def unheeded(known: Submission, now: Submission) -> tuple[str, ...]:
-    """Say what two pushes of the same release differ in that is no input of its training.
+def _known(context: Context, workshop: Workshop, configuration: ModelConfiguration, draft: Submission) -> Submitted:
+    """Recognise a release, and have it judged by what this push says, where that is not what it was judged by."""
+    view = look(context)
+    before = view.ledger.release(draft.model, draft.identity.hex[:RELEASE_LENGTH])
+    if _recognised(before, before, draft).revised:
+        _check_judgeable(view, configuration)
+    full = _judging(context, workshop, configuration, draft)
+    return _recognised(_record(context, full), before, full)
 
-    A release is judged and served by what it was submitted with, so that its answer can be told for ever.
+
+def _recognised(release: Release, before: Release, now: Submission) -> Submitted:
+    revised, other = changes(before.judged_by, now)
+    if before.revisable:
+        return Submitted(release=release, new=False, revised=revised, unheeded=other)
+    return Submitted(release=release, new=False, unheeded=(*revised, *other))
+
+
+def changes(known: Submission, now: Submission) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Say what two pushes of the same release differ in: what its model is judged by, and what is neither.
+
+    Neither is an input of its training, so there is nothing to train.
     """
     try:
         before = configuration_of(known)
     except InvalidInput:  # an older version of this tool accepted it; what it says now cannot be told
-        return ()
+        return (), ()
     after = configuration_of(now)
-    differs = {
+    judging = {
         "gates": before.evaluation.gates != after.evaluation.gates,
         "evaluation": before.evaluation.specification != after.evaluation.specification,
         "evaluation set": known.evaluation_digest != now.evaluation_digest,
+    }
+    other = {
         "serving": before.serving != after.serving,
         "test": before.test_command != after.test_command,
     }
-    return tuple(name for name, changed in differs.items() if changed)
+    revised, unheeded = ([name for name, changed in of.items() if changed] for of in (judging, other))
+    return tuple(revised), tuple(unheeded)
 
 
-def recognised(release: Release, changed: Sequence[str] = ()) -> str:
-    """Say in words that a push is a release that is there already, and how it can be trained again where it ended."""
-    if changed:
-        told = f"changed in this push: {', '.join(changed)}; a release keeps what it was submitted with, so that takes "
-        told += f"effect with the next one, or with `mlgitops train --attempt {release.submission.attempt + 1}`"
-        return f"{recognised(release)}\n{told}"
-    ended = release.phase in {ReleasePhase.FAILED, ReleasePhase.ERRORED, ReleasePhase.ABORTED}
+def told(submitted: Submitted) -> str:
+    """Say in words that a push is a release that is there already, and what comes of what it changed."""
+    release, lines = submitted.release, []
     words = f"recognised as release {release.name} ({release.phase}): nothing to train"
-    if not ended and not release.collected:
-        return words
-    why = (
-        "its model was deleted by `mlgitops gc`" if release.collected else release.reason or "it ended without a model"
-    )
-    return f"{words}\n{why}; `mlgitops train --attempt {release.submission.attempt + 1}` trains it again"
+    again = f"`mlgitops train --attempt {release.submission.attempt + 1}`"
+    ended = release.phase in {ReleasePhase.FAILED, ReleasePhase.ERRORED, ReleasePhase.ABORTED}
+    if submitted.revised:
+        lines.append(f"changed in this push: {', '.join(submitted.revised)}; its model is evaluated by that")
+    elif ended or release.collected:
+        ending = release.reason or "it ended without a model"
+        why = "its model was deleted by `mlgitops gc`" if release.collected else ending
+        lines.append(f"{why}; {again} trains it again")
+    for name in submitted.unheeded:
+        effect = SERVING if name == "serving" else f"it takes effect with the next release, or with {again}"
+        lines.append(f"changed in this push: {name}; {effect}")
+    return "\n".join([words, *lines])
 
 
 def _convert(source: Source, configuration: ModelConfiguration) -> None:
@@ -137,7 +167,10 @@ def _drafted(context: Context, draft: Submission, configuration: ModelConfigurat
     if known is None:
         _check_judgeable(view, configuration)
         return Submitted(release=Release(submission=_placed(view, draft)), new=True)
-    return Submitted(release=known, new=False, unheeded=unheeded(known.submission, draft))
+    found = _recognised(known, known, draft)
+    if found.revised:
+        _check_judgeable(view, configuration)
+    return found
 
 
 def _check_judgeable(view: View, configuration: ModelConfiguration) -> None:
@@ -200,30 +233,48 @@ def _digests(source: Source, configuration: ModelConfiguration) -> dict[str, str
     return {name: str(Digest.of_files(found)) for name, found in files.items()}
 
 
-def _record(context: Context, submission: Submission, *, new: bool) -> Release | None:
-    """Write the submission unless it is known; None when it is not and `new` is false."""
+def _record(context: Context, submission: Submission) -> Release:
+    """Write a submission, or what it says of the release that it is."""
     found: list[Release] = []
 
-    def decide(view: View) -> str | None:
-        found.clear()
+    def decide(view: View) -> str:
         name = submission.identity.hex[:RELEASE_LENGTH]
         known = view.ledger.find_release(submission.model, name)
         if known is not None and known.identity != submission.identity:
             raise DigestMismatch(f"release {name}", str(known.identity), str(submission.identity))
-        if known is None and not new:
-            return None
-        release = known or Release(submission=_placed(view, submission))
-        found.append(release)
+        release = Release(submission=_placed(view, submission)) if known is None else _revised(known, submission)
+        found[:] = [release]
         view.ledger.put_last_submitted(submission.model, release.name)
-        if known is not None:
-            told = f"release({submission.model}): {name} recognised in {submission.revision[:RELEASE_LENGTH]}"
-            changed = unheeded(known.submission, submission)
-            return f"{told}\n\nNot taken up by this release: {', '.join(changed)}.\n" if changed else told
-        view.ledger.put_release(release)
-        return diary.release(release)
+        if release != known:
+            view.ledger.put_release(release)
+        if known is None:
+            return diary.release(release)
+        unheeded = _recognised(release, known, submission).unheeded
+        return diary.recognised(release, submission.revision, new=release is not known, unheeded=unheeded)
 
     write(context, decide, lambda _: ())
-    return found[0] if found else None
+    return found[0]
+
+
+def _revised(known: Release, now: Submission) -> Release:
+    """Return a release as it is judged by a later push of the same training; the same where nothing is to be done.
+
+    An evaluation that gave no answer is asked for again by every push.
+    """
+    changed, _ = changes(known.judged_by, now)
+    if not known.revisable or not (changed or known.phase is ReleasePhase.ERRORED):
+        return known
+    event = Revised(
+        at=now.submitted_at,
+        by=now.author,
+        revision=now.revision,
+        changed=changed,
+        configuration=now.configuration,
+        evaluation_uri=now.evaluation_uri,
+        evaluation_digest=now.evaluation_digest,
+        source_uri=now.source_uri,
+    )
+    return machine.advance(known, event)
 
 
 def _placed(view: View, submission: Submission) -> Submission:
@@ -265,10 +316,7 @@ def _built(context: Context, workshop: Workshop, configuration: ModelConfigurati
     for one in configuration.data:
         context.observer.note(f"{configuration.name}: storing {one.path}")
         uris[one.variable], _ = store.put(source.directory / one.path, f"data/{configuration.name}")
-    folder = f"evaluation/{configuration.name}"
-    evaluation_uri, _ = store.put(source.directory / configuration.evaluation.data, folder)
-    source_uri = _stored_source(workshop, configuration)
-    _unchanged(source, configuration, draft)
+    draft = _judging(context, workshop, configuration, draft)
     context.observer.note(f"{configuration.name}: building the image")
     image = workshop.builder.build(_request(source, configuration, draft))
     artifact_uri = store.uri(f"models/{configuration.name}/{name}")
@@ -284,9 +332,18 @@ def _built(context: Context, workshop: Workshop, configuration: ModelConfigurati
         image=str(image),
         variables=variables,
         artifact_uri=artifact_uri,
-        evaluation_uri=evaluation_uri,
-        source_uri=source_uri,
     )
+
+
+def _judging(context: Context, workshop: Workshop, configuration: ModelConfiguration, draft: Submission) -> Submission:
+    """Put into the store what the model will be judged by."""
+    source = workshop.source
+    context.observer.note(f"{configuration.name}: storing {configuration.evaluation.data}")
+    folder = f"evaluation/{configuration.name}"
+    evaluation_uri, _ = workshop.store.put(source.directory / configuration.evaluation.data, folder)
+    source_uri = _stored_source(workshop, configuration)
+    _unchanged(source, configuration, draft)
+    return replace(draft, evaluation_uri=evaluation_uri, source_uri=source_uri)
 
 
 def _stored_source(workshop: Workshop, configuration: ModelConfiguration) -> str:

@@ -130,7 +130,8 @@ def _trained(world: World, view: View, release: Release) -> Release | None:
 def _unknown(world: World, view: View, release: Release) -> Release | None:
     """End a training that the engine refuses, or does not know long after it applied it: others wait behind it."""
     configuration = configuration_of(release.submission)
-    waited = now(world) - release.history[-1].at
+    started = release.training_started
+    waited = now(world) - (started.at if started else release.submission.submitted_at)
     applied = world.cluster.applied(names.TRAINING)
     known = bool(applied.error) or applied.revision == view.main.revision
     if not known or waited <= timedelta(seconds=configuration.training.start_deadline_seconds):
@@ -203,10 +204,13 @@ def _evaluated(world: World, view: View, release: Release) -> Release | None:
 
 
 def _champion(view: View, release: Release) -> Release | None:
-    """Return what the first environment serves: the same evaluation then serves the rollout that follows."""
+    """Return what the first environment serves: the same evaluation then serves the rollout that follows.
+
+    What serves is evaluated anew by itself.
+    """
     first = view.configuration.environments[0].name
     champion = view.ledger.state(first, release.submission.model).champion
-    return view.ledger.release(release.submission.model, champion) if champion else None
+    return view.ledger.release(release.submission.model, champion) if champion not in {None, release.name} else None
 
 
 def projected(view: View, model: str) -> Sequence[Change]:

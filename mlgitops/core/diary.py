@@ -1,5 +1,7 @@
 """Commit messages: `git log` of both branches reads like a deployment diary."""
 
+from collections.abc import Sequence
+
 from mlgitops.core.ledger import EnvironmentState
 from mlgitops.core.release import Release, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
@@ -63,6 +65,26 @@ def release(one: Release) -> str:
     event = type(one.history[-1]).__name__ if one.history else "Submitted"
     subject = f"release({one.submission.model}): {one.name} {event} → {one.phase}"
     return f"{subject}\n\n{one.reason}\n" if one.reason else subject
+
+
+def recognised(one: Release, revision: str, *, new: bool, unheeded: Sequence[str] = ()) -> str:
+    """Return the message of the commit on the ledger that says that a push is a release that is there already.
+
+    Args:
+        one: The release, after it.
+        revision: The pushed commit.
+        new: Whether the push changed the release.
+        unheeded: What it changed that changes nothing about the release.
+    """
+    subject = f"release({one.submission.model}): {one.name} recognised in {revision[:12]}"
+    lines = []
+    if new:
+        last = one.history[-1]
+        changed = ", ".join(getattr(last, "changed", ())) or "an evaluation that gave no answer"
+        lines.append(f"Evaluated anew: {changed}.")
+    if unheeded:
+        lines.append(f"Not taken up by this release: {', '.join(unheeded)}.")
+    return "\n".join([subject, "", *lines, ""]) if lines else subject
 
 
 def training(one: Release) -> str:

@@ -127,6 +127,25 @@ class EvaluationPassed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Revised(Event):
+    """A push of the same training says otherwise how the model is judged: it is evaluated by that from now on."""
+
+    by: str
+    """`Name <address>` of that commit's author."""
+    revision: str
+    """That commit of the model repository."""
+    changed: tuple[str, ...]
+    """What differs from before; empty where an evaluation that gave no answer is asked for again."""
+    configuration: str
+    """Text of `mlgitops.yaml` at that commit."""
+    evaluation_uri: str
+    """The evaluation set in the store."""
+    evaluation_digest: str
+    source_uri: str = ""
+    """The training inputs in the store, for `evaluation.command`; empty without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failed(Event):
     """The answer was no."""
 
@@ -165,12 +184,16 @@ class Collected(Event):
 _P = ReleasePhase
 OPEN: Final = (_P.SUBMITTED, _P.QUEUED, _P.TRAINING, _P.EVALUATING)
 """Phases from which a release still moves by itself."""
+REVISED: Final = (_P.CANDIDATE, _P.FAILED, _P.ERRORED)
+"""Phases in which a release whose model is there can be evaluated anew."""
 RELEASE: Final[Mapping[tuple[ReleasePhase, type[Event]], ReleasePhase]] = {
     (_P.SUBMITTED, Queued): _P.QUEUED,
     (_P.QUEUED, TrainingStarted): _P.TRAINING,
     (_P.TRAINING, TrainingSucceeded): _P.EVALUATING,
     (_P.EVALUATING, EvaluationPassed): _P.CANDIDATE,
     (_P.CANDIDATE, Collected): _P.CANDIDATE,
+    **{(phase, Revised): phase for phase in OPEN},
+    **{(phase, Revised): _P.EVALUATING for phase in REVISED},
     (_P.TRAINING, Failed): _P.FAILED,
     (_P.EVALUATING, Failed): _P.FAILED,
     **{(phase, Errored): _P.ERRORED for phase in OPEN},
@@ -228,6 +251,31 @@ class Release:
         return max(0.0, took.total_seconds() / 3600)
 
     @property
+    def judged_by(self) -> Submission:
+        """The submission with the configuration and the evaluation set that the model is judged by now."""
+        last = next((one for one in reversed(self.history) if isinstance(one, Revised)), None)
+        if last is None:
+            return self.submission
+        return replace(
+            self.submission,
+            configuration=last.configuration,
+            evaluation_uri=last.evaluation_uri,
+            evaluation_digest=last.evaluation_digest,
+            source_uri=last.source_uri,
+        )
+
+    @property
+    def revisable(self) -> bool:
+        """Whether it can be judged by something else: it is on its way, or its model is there and nobody refused it."""
+        model = self.artifact_digest is not None and not self.collected
+        return self.phase in OPEN or (self.phase in REVISED and model)
+
+    @property
+    def unanswered(self) -> int:
+        """How many evaluations of its model gave no answer."""
+        return sum(isinstance(one, Errored) for one in self.history) if self.trained else 0
+
+    @property
     def collected(self) -> bool:
         """Whether its model was deleted."""
         return any(isinstance(one, Collected) for one in self.history)
@@ -264,7 +312,7 @@ def advance(release: Release, event: Event) -> Release:
         IllegalTransition: The release's phase does not take this event.
     """
     phase = RELEASE.get((release.phase, type(event)))
-    if phase is None:
+    if phase is None or (isinstance(event, Revised) and not release.revisable):
         raise IllegalTransition(f"release {release.name}", str(release.phase), type(event).__name__)
     return replace(release, phase=phase, history=(*release.history, event))
 

@@ -10,9 +10,10 @@ import pytest
 from mlgitops.adapters.builder.embedded import EmbeddedBuilder
 from mlgitops.adapters.source.checkout import Checkout
 from mlgitops.adapters.store.folder import FolderStore
+from mlgitops.app import deciding
 from mlgitops.app.context import Context, look
 from mlgitops.app.evaluating import evaluation_request
-from mlgitops.app.submitting import Submitted, Workshop, recognised, submit
+from mlgitops.app.submitting import Submitted, Workshop, submit, told
 from mlgitops.core.errors import DigestMismatch, InvalidInput, MlgitopsError
 from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.release import Failed, ReleasePhase, Submission
@@ -204,27 +205,56 @@ def test_a_release_that_ended_badly_says_how_to_train_again(pushes: Pushes) -> N
     failed = replace(
         release, phase=ReleasePhase.FAILED, history=(Failed(at=pushes.context.clock.now(), reason="accuracy is 0.2"),)
     )
-    assert "accuracy is 0.2; `mlgitops train --attempt 2`" in recognised(failed)
-    assert "--attempt" not in recognised(release)
+    assert "accuracy is 0.2; `mlgitops train --attempt 2`" in told(Submitted(release=failed, new=False))
+    assert "--attempt" not in told(Submitted(release=release, new=False))
 
 
-def test_a_push_that_changes_no_training_says_what_waits(pushes: Pushes) -> None:
-    """Changed gates, serving or evaluation set make no release, and the push says that they wait for the next one."""
-    first = pushes.push()
-    gates = "task: classification\n  gates: [{metric: accuracy, minimum: 0.5}]\nserving: {minReplicas: 2}"
-    again = pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("task: classification", gates))
-    assert (again.new, again.release.name) == (False, first.release.name)
-    assert again.unheeded == ("gates", "serving")
-    words = recognised(again.release, again.unheeded)
-    assert "changed in this push: gates, serving" in words
-    assert "`mlgitops train --attempt 2`" in words
-    assert pushes.push(mlgitops_dot_yaml=CONFIGURATION).unheeded == ()
-    pushes.push(train_dot_py="print(2)\n")
-    pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("task: classification", gates), train_dot_py=FILES["train.py"])
+GATES = "task: classification\n  gates: [{metric: accuracy, minimum: 0.5}]"
+
+
+def newest_message(pushes: Pushes) -> str:
     revision = pushes.context.repository.snapshot(LEDGER).revision
     assert revision is not None
-    newest = next(iter(pushes.context.repository.history(revision)))
-    assert "Not taken up by this release: gates, serving." in newest.message
+    return next(iter(pushes.context.repository.history(revision))).message
+
+
+def test_a_push_that_changes_what_judges_revises_the_release(pushes: Pushes) -> None:
+    """Changed gates or another evaluation set make no release: the one that is there is judged by them, and says so."""
+    first = pushes.push()
+    again = pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("task: classification", GATES), check_dot_py="x")
+    assert (again.new, again.release.name) == (False, first.release.name)
+    assert (again.revised, again.unheeded) == (("gates",), ())
+    assert "changed in this push: gates; its model is evaluated by that" in told(again)
+    assert "Evaluated anew: gates." in newest_message(pushes)
+    other = pushes.push(data__evaluation_dot_npz="other")
+    assert other.revised == ("evaluation set",)
+    content = other.release.judged_by
+    assert FolderStore(pushes.folder / "store", "mlgitops-store").path(content.evaluation_uri).read_text() == "other"
+    assert "minimum: 0.5" in content.configuration
+    assert other.release.submission == first.release.submission
+    assert pushes.push().revised == ()
+    assert len(look(pushes.context).ledger.release("digits", first.release.name).history) == 2
+
+
+def test_a_push_says_what_changes_nothing(pushes: Pushes) -> None:
+    """A changed serving section or test makes no release and changes nothing, and the push says where to change it."""
+    pushes.push()
+    serving = CONFIGURATION.replace("python, check.py", "python, train.py") + "serving: {minReplicas: 2}\n"
+    again = pushes.push(mlgitops_dot_yaml=serving)
+    assert (again.revised, again.unheeded) == ((), ("serving", "test"))
+    assert "the next canary is made of it" in told(again)
+    pushes.push(train_dot_py="print(2)\n", mlgitops_dot_yaml=CONFIGURATION)
+    pushes.push(train_dot_py=FILES["train.py"], mlgitops_dot_yaml=serving)
+    assert "Not taken up by this release: serving, test." in newest_message(pushes)
+
+
+def test_what_was_stopped_is_not_judged_anew(pushes: Pushes) -> None:
+    """A release that a person stopped stays what it is, whatever gates a later push brings."""
+    release = pushes.push().release
+    deciding.abort(pushes.context, "digits", release.name, reason="wrong data")
+    again = pushes.push(mlgitops_dot_yaml=CONFIGURATION.replace("task: classification", GATES))
+    assert (again.revised, again.unheeded, again.release.phase) == ((), ("gates",), ReleasePhase.ABORTED)
+    assert "`mlgitops train --attempt 2`" in told(again)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

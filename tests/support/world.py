@@ -127,6 +127,10 @@ class Engine:
     """Times that an evaluation is not ready yet when it is asked for."""
     evaluation_error: str = ""
     """Why evaluations give no answer."""
+    evaluated: dict[str, EvaluationOutcome] = field(default_factory=dict)
+    """How evaluations went, by key: each runs once."""
+    evaluation_sets: list[str] = field(default_factory=list)
+    """What evaluations that ran read, in order."""
     trains_at_once: bool = True
     """Jobs that start end at once; else they run until `finish`."""
     deleted: list[str] = field(default_factory=list)
@@ -284,6 +288,12 @@ class Engine:
         if self.slow_evaluations:
             self.slow_evaluations -= 1
             return None
+        if request.key not in self.evaluated:
+            self.evaluation_sets.append(request.data_uri)
+            self.evaluated[request.key] = self._evaluate(request)
+        return self.evaluated[request.key]
+
+    def _evaluate(self, request: EvaluationRequest) -> EvaluationOutcome:
         if self.evaluation_error:
             return EvaluationOutcome(report=None, error=self.evaluation_error)
         release = request.candidate_uri.rpartition("/")[2]
@@ -366,6 +376,7 @@ def push(
     configuration: str = CONFIGURATION,
     specification: str = "spec",
     attempt: int = 1,
+    evaluation: str = "evaluation",
 ) -> Release:
     """Submit a release as `mlgitops train` does, without building anything."""
     from mlgitops.app import submitting
@@ -386,8 +397,8 @@ def push(
         image_tag="tag",
         variables={"MLGITOPS_DATA_URI": "pvc://mlgitops-store/data/x"},
         artifact_uri="",
-        evaluation_uri="pvc://mlgitops-store/evaluation/x",
-        evaluation_digest=str(Digest.of(b"evaluation")),
+        evaluation_uri=f"pvc://mlgitops-store/evaluation/{evaluation}",
+        evaluation_digest=str(Digest.of(evaluation.encode())),
         configuration=configuration.replace("name: digits", f"name: {model}"),
     )
     import dataclasses
@@ -396,9 +407,7 @@ def push(
     draft = dataclasses.replace(draft, artifact_uri=f"pvc://mlgitops-store/models/{model}/{name}")
     if quality is not None:
         engine.qualities[name] = quality
-    recorded = submitting._record(context, draft, new=True)
-    assert recorded is not None
-    return recorded
+    return submitting._record(context, draft)
 
 
 def settle(world: World, engine: Engine, seconds: float = 0, *, passes: int = 12) -> list[Pass]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mlgitops.core.errors import IllegalTransition, InvalidInput
 from mlgitops.core.events import read_event
-from mlgitops.core.release import EVENTS, OPEN, RELEASE, Release, ReleasePhase, advance, read_release
+from mlgitops.core.release import EVENTS, OPEN, RELEASE, Rejected, Release, ReleasePhase, Revised, advance, read_release
 from tests.support.values import event, submission
 
 P = ReleasePhase
@@ -20,7 +20,7 @@ def walked(kinds: list[str]) -> Release:
         try:
             release = advance(release, event(EVENTS[kind], count))
         except IllegalTransition:
-            assert (release.phase, EVENTS[kind]) not in RELEASE
+            assert (release.phase, EVENTS[kind]) not in RELEASE or (kind == "Revised" and not release.revisable)
     return release
 
 
@@ -34,10 +34,29 @@ def test_every_phase_is_reachable() -> None:
 
 
 def test_ends_are_ends() -> None:
-    """What ended moves no more, but for a person's word that it is refused for good; that is the last."""
+    """What ended moves no more, but to be judged anew, or by a person's word for good; that is the last."""
     ends = {P.FAILED, P.ERRORED, P.ABORTED, P.CANDIDATE}
-    assert {to for (at, _), to in RELEASE.items() if at in ends and to is not at} == {P.REJECTED}
+    assert {(event, to) for (at, event), to in RELEASE.items() if at in ends and to is not at} == {
+        (Revised, P.EVALUATING),
+        (Rejected, P.REJECTED),
+    }
     assert not [at for at, _ in RELEASE if at is P.REJECTED]
+    assert (P.ABORTED, Revised) not in RELEASE
+
+
+def test_only_a_model_that_is_there_is_judged_anew() -> None:
+    """A release that failed in training, or whose model was deleted, cannot be evaluated by another content."""
+    revised = event(Revised)
+    for kinds in (
+        ["Queued", "TrainingStarted", "Failed"],
+        ["Queued", "TrainingStarted", "TrainingSucceeded", "EvaluationPassed", "Collected"],
+    ):
+        release = walked(kinds)
+        assert not release.revisable
+        with pytest.raises(IllegalTransition):
+            advance(release, revised)
+    failed = walked(["Queued", "TrainingStarted", "TrainingSucceeded", "Failed"])
+    assert advance(failed, revised).phase is P.EVALUATING
 
 
 def test_people_can_stop_it_wherever_it_moves() -> None:

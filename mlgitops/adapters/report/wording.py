@@ -68,6 +68,7 @@ _EVENTS: Final = {
     "Queued": "queued for training",
     "TrainingStarted": "its training job was put on main",
     "TrainingSucceeded": "trained",
+    "Revised": "judged by another content from then on",
     "EvaluationPassed": "evaluated; a candidate",
     "Failed": "failed",
     "Errored": "no answer could be had",

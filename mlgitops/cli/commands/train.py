@@ -43,7 +43,7 @@ def command(
     del verbose
     from mlgitops.adapters.builder.embedded import EmbeddedBuilder
     from mlgitops.adapters.store.folder import FolderStore
-    from mlgitops.app.submitting import Workshop, recognised, submit
+    from mlgitops.app.submitting import Workshop, submit, told
     from mlgitops.cli.observer import Lines
     from mlgitops.local import wiring
     from mlgitops.local.source import checkout_of
@@ -64,13 +64,14 @@ def command(
     release = result.release
     cause = ", ".join(release.submission.cause)
     verb = "would be submitted" if dry_run else "submitted"
-    words = f"release {release.name} {verb} (cause: {cause})" if result.new else recognised(release, result.unheeded)
+    words = f"release {release.name} {verb} (cause: {cause})" if result.new else told(result)
     values = {
         "model": release.submission.model,
         "release": release.name,
         "identity": str(release.identity),
         "new": result.new,
         "cause": list(release.submission.cause),
+        "revised": list(result.revised),
         "unheeded": list(result.unheeded),
         "phase": str(release.phase),
         "revision": release.submission.revision,
