@@ -12,7 +12,7 @@ from mlgitops.app.confining import confined
 from mlgitops.app.context import Context, look
 from mlgitops.app.submitting import Workshop
 from mlgitops.core.configuration import Gate
-from mlgitops.core.errors import Denied, InvalidInput, MlgitopsError
+from mlgitops.core.errors import Denied, InvalidInput
 from mlgitops.core.evaluation.gates import judge_gates
 from mlgitops.core.loading import load_environments
 from mlgitops.core.manifest.fields import LEDGER, MAIN
@@ -158,13 +158,14 @@ def test_a_submission_writes_nothing_of_another_model(tmp_path: Path, monkeypatc
             with pytest.raises(Denied):
                 context.repository.update(LEDGER, None, [Change(message="x", files={path: b"x"})])
             touched.append(path)
-        return False
+        raise Denied("writing", "what was submitted", "this test saw enough")
 
     monkeypatch.setattr(submitting, "write", write)
     monkeypatch.setattr(submitting, "_identified", lambda *_: submission())
+    monkeypatch.setattr(submitting, "_built", lambda *_: submission())
     commit = SourceCommit(revision="a" * 40, author="Ada <ada@x>", subject="x")
     workshop = Workshop(source=Checkout(folder, commit), builder=None, store=world.store)  # type: ignore[arg-type]
-    with pytest.raises(MlgitopsError):
+    with pytest.raises(Denied, match="saw enough"):
         submitting.submit(world, workshop)
     assert len(touched) == 2
 
@@ -196,7 +197,7 @@ def test_an_owner_cannot_forge_a_line(owner: str) -> None:
 
 
 def test_an_approval_ends_with_the_content_it_was_for() -> None:
-    """An approval counts for the rollout, release and plan that were approved, and for nothing in their place."""
+    """An approval counts for the rollout, release, plan and manifests that were approved, and for nothing else."""
     asking = ENVIRONMENTS.replace("    plan: quick\n", "    plan: quick\n    approvals: 1\n")
     world, engine = quick_world(asking)
     push(world, "one", quality=Quality(), engine=engine)
@@ -206,12 +207,13 @@ def test_an_approval_ends_with_the_content_it_was_for() -> None:
     state = state_of(world)
     (approval,) = state.approvals
     forged = dataclasses.replace(approval, plan_digest=str(OTHER))
-    unit = look(world).configuration.environments[0]
+    view = look(world)
+    unit = view.configuration.environments[0]
     at = world.clock.now()
-    assert waiting_for(unit, state, state.rollouts[1], at) == ""
+    assert waiting_for(view, unit, state, state.rollouts[1], at) == ""
     for other in (forged, dataclasses.replace(approval, release="0" * 12), dataclasses.replace(approval, rollout=2)):
         changed = dataclasses.replace(state, approvals=(other,))
-        assert waiting_for(unit, changed, state.rollouts[1], at) == "1 approval missing"
+        assert waiting_for(view, unit, changed, state.rollouts[1], at) == "1 approval missing"
 
 
 def test_old_approved_content_needs_a_new_approval() -> None:
