@@ -122,7 +122,7 @@ def measure(folder: Path) -> Mapping[str, float]:
     engine.known = {"digits": (observed, samples)}
     world = dataclasses.replace(support.seen_by(engine, repository))
     times = []
-    for _ in range(4):
+    for _ in range(7):
         start = time.process_time()
         done = reconcile(world)
         times.append(time.process_time() - start)

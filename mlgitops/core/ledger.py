@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import yaml
@@ -91,10 +91,14 @@ class Rollouts(Mapping[int, Rollout]):
         return found
 
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted({*self._files, *self._changed}))
+        return iter(self._numbers)
 
     def __len__(self) -> int:
-        return len({*self._files, *self._changed})
+        return len(self._numbers)
+
+    @cached_property
+    def _numbers(self) -> tuple[int, ...]:
+        return tuple(sorted({*self._files, *self._changed}))
 
     @property
     def changed(self) -> Mapping[int, Rollout]:
@@ -109,14 +113,22 @@ class Rollouts(Mapping[int, Rollout]):
             self._phases[number] = RolloutPhase(peeked[1].decode()) if peeked and known else self[number].phase
         return self._changed[number].phase if number in self._changed else self._phases[number]
 
+    @cached_property
+    def not_over(self) -> Mapping[int, RolloutPhase]:
+        """Where those are that are under way or serve; asked for again and again, and most are over."""
+        phases = {number: self.phase(number) for number in self}
+        return {number: phase for number, phase in phases.items() if phase in OPEN or phase is RolloutPhase.LIVE}
+
     def replaced(self, rollout: Rollout) -> "Rollouts":
         """Return the same with `rollout` in place of the one of its number."""
         return Rollouts(self._files, {**self._changed, rollout.number: rollout})
 
 
-def _phases(rollouts: Mapping[int, Rollout]) -> Iterator[tuple[int, RolloutPhase]]:
-    for number in rollouts:
-        yield number, rollouts.phase(number) if isinstance(rollouts, Rollouts) else rollouts[number].phase
+def _phases(rollouts: Mapping[int, Rollout]) -> Mapping[int, RolloutPhase]:
+    """Return where rollouts are, at least those that are not over."""
+    return (
+        rollouts.not_over if isinstance(rollouts, Rollouts) else {number: rollouts[number].phase for number in rollouts}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,13 +164,13 @@ class EnvironmentState:
         There is one at a time, but for what serves being rolled back while a canary is out: then both go back, and
         the canary, the newer one, first.
         """
-        number = max((number for number, phase in _phases(self.rollouts) if phase in OPEN), default=None)
+        number = max((number for number, phase in _phases(self.rollouts).items() if phase in OPEN), default=None)
         return None if number is None else self.rollouts[number]
 
     @property
     def live(self) -> Rollout | None:
         """The rollout that serves; None also while a LIVE one is being rolled back."""
-        live = (self.rollouts[number] for number, phase in _phases(self.rollouts) if phase is RolloutPhase.LIVE)
+        live = (self.rollouts[number] for number, phase in _phases(self.rollouts).items() if phase is RolloutPhase.LIVE)
         return next(live, None)
 
     @property
