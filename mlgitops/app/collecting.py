@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from mlgitops.app.absorbing import pending
@@ -50,6 +50,7 @@ class Retention:
     view: View
     keep: int | None
     """Newest releases kept per model, of everything; None for what `environments.yaml` says."""
+    _needed: dict[str, set[str]] = field(default_factory=dict, init=False)
 
     def newest(self, kind: str) -> int:
         """Return how many of the newest releases of each model keep a kind of thing."""
@@ -62,7 +63,13 @@ class Retention:
         releases = self.view.ledger.releases(model)
         newest = self.newest(kind)
         kept = {one.name for one in releases if one.phase in machine.OPEN}
-        return kept | {one.name for one in (releases[-newest:] if newest else ())} | needed(self.view, model)
+        return kept | {one.name for one in (releases[-newest:] if newest else ())} | self._needed_of(model)
+
+    def _needed_of(self, model: str) -> set[str]:
+        """Return what is needed whatever its kind: every kind asks."""
+        if model not in self._needed:
+            self._needed[model] = needed(self.view, model)
+        return self._needed[model]
 
     def every(self, kind: str = "models") -> set[tuple[str, str]]:
         """Return the releases of all models that keep a kind of thing."""
@@ -90,18 +97,14 @@ def collect(
         store.sweep(unless_used_since=unused)
     for found in _stored(retention, store):
         size = store.size_bytes(found.uri) if dry_run else store.delete(found.uri, unless_used_since=unused)
-        gone += [_sized(found, size)] if size or not dry_run else []
+        gone += [replace(found, size_bytes=size)] if size or not dry_run else []
     for keeper in keepers:
         if not dry_run:
             keeper.sweep(unless_used_since=unused)
         for found, name in _kept(retention, keeper):
             freed = found.size_bytes if dry_run else keeper.delete(name, unless_used_since=unused)
-            gone.append(_sized(found, freed))
+            gone.append(replace(found, size_bytes=freed))
     return [one for one in gone if one.size_bytes or one.kind == "model"]
-
-
-def _sized(found: Garbage, size_bytes: int) -> Garbage:
-    return Garbage(**{**vars(found), "size_bytes": size_bytes})
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -165,10 +168,11 @@ def _stored(retention: Retention, store: Store) -> Iterator[Garbage]:
             if found is not None and found.name not in kept:
                 yield _garbage("checkpoints", found, uri, 0, "its training is over, and can go on from nothing")
         # A model that can be rolled out is evaluated again: its evaluation set and command stay with it.
+        of_models = retention.keepers(model)
         for kind, folder, keepers in (
             ("data", "data", retention.keepers(model, "data")),
-            ("evaluation-set", "evaluation", retention.keepers(model)),
-            ("source", "source", retention.keepers(model)),
+            ("evaluation-set", "evaluation", of_models),
+            ("source", "source", of_models),
         ):
             users = _users_below(releases, store.uri(f"{folder}/{model}"))
             for uri in store.paths(f"{folder}/{model}"):

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mlgitops.app.context import Context, environment_of, find_release, look
-from mlgitops.app.reporting import collect
+from mlgitops.app.context import Context, find_release, look
+from mlgitops.app.reporting import report_of
 from mlgitops.core.analysis import plain
-from mlgitops.core.errors import NotFound
 
 Values = dict[str, Any]
 _TITLES = {
@@ -42,15 +41,11 @@ def explain(context: Context, model: str, environment: str | None, release: str)
     """
     view = look(context)
     name = find_release(view, model, release).name
-    report = collect(context, model, environment_of(view, environment, model).name)
-    found = next((one for one in report["releases"] if one["release"] == name), None)
-    if found is None:
-        raise NotFound("release", name)
+    report = report_of(context, view, model, environment)
+    found = next(one for one in report["releases"] if one["release"] == name)
     rollouts = [one for one in reversed(report["rollouts"]) if one["release"] == name]
-    records = {
-        one: view.ledger.decision(report["environment"], model, one)
-        for one in view.ledger.decision_names(report["environment"], model)
-    }
+    names = [decided["name"] for one in rollouts for decided in one["decisions"]]
+    records = {one: view.ledger.decision(report["environment"], model, one) for one in names}
     story = [*_beginning(found), *(chapter for one in rollouts for chapter in _rollout(one, records))]
     return {
         "model": model,

@@ -39,7 +39,11 @@ def collect(context: Context, model: str, environment: str | None) -> Values:
     Raises:
         NotFound: There is no such model or environment, or no ledger.
     """
-    view = look(context)
+    return report_of(context, look(context), model, environment)
+
+
+def report_of(context: Context, view: View, model: str, environment: str | None) -> Values:
+    """Return what `collect` does, of what was looked at before."""
     unit = environment_of(view, environment, model)
     state = view.ledger.state(unit.name, model)
     at = context.clock.now()

@@ -107,7 +107,8 @@ def _attempt(context: Context, units: Sequence[Unit], moved: set[int]) -> Writte
         context.repository.update(MAIN, view.main.revision, [change for _, change in shown])
         moved.update(number for number, _ in shown)
     done.moved = [units[number] for number in sorted(moved)]
-    done.left = [unit for unit in done.left if unit not in done.moved]
+    written = {*done.moved}
+    done.left = [unit for unit in done.left if unit not in written]
     return done
 
 

@@ -60,9 +60,10 @@ def ahead(context: "Context", location: str) -> None:
     told = values(context, location)
     if _waits(told):
         return
+    text = render.status(told)
+    rendered = {output: options.rendered(told, text, output) for output in ("text", "json")}
     for words in remembered.PLAIN:
-        text = options.rendered(told, render.status(told), "json" if "json" in words else "text")
-        remembered.remember(words, location, before, text, where=location)
+        remembered.remember(words, location, before, rendered["json" if "json" in words else "text"], where=location)
 
 
 def _waits(told: Mapping[str, Any]) -> bool:
