@@ -22,7 +22,7 @@ COMPLETE_VARIABLE = "_MLGITOPS_COMPLETE"
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with a published code."""
-    code = run(arguments)
+    code = run(arguments, terminable=True)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -33,18 +33,35 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def run(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+def run(arguments: list[str] | None = None, *, terminable: bool = False) -> int:
+    """Run the command line; returns the exit code.
+
+    Args:
+        arguments: What was typed; None for the process's own.
+        terminable: Whether the whole process is this command, so that SIGTERM, which services and workflows send,
+            ends it as Ctrl-C does: what it made for a time is taken away.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     try:
         if _at_once(words):
             return 0
+        if terminable:
+            _end_by_sigterm()
         return _run(words)
     except BrokenPipeError:
         return _nobody_reads(0)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted\n")
         return INTERRUPTED
+
+
+def _end_by_sigterm() -> None:
+    import signal
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def _at_once(words: list[str]) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -72,7 +71,7 @@ class Pushes:
         process = self._process
         if process is not None and process is not self._interrupted and process.poll() is None:
             self._interrupted = process  # a second interrupt would end its cleaning up
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # not SIGINT: a shell has what it starts in the background ignore that
 
     def kill(self) -> None:
         """End the `train` that an interrupt did not end."""

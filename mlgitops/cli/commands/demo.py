@@ -1,6 +1,5 @@
 """`mlgitops demo`."""
 
-import signal
 import sys
 from pathlib import Path
 
@@ -8,10 +7,6 @@ import click
 
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @click.command(
@@ -40,5 +35,4 @@ def command(directory: str, dry_run: bool) -> None:
         options.show({}, "\n".join(words), "text")
         return
 
-    signal.signal(signal.SIGTERM, _interrupt)
     run(folder, sys.stdout)
