@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,9 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
+PINNED = r"[\w./-]+@[0-9a-f]{40}"
+TOOL = "./.mlgitops-tool/.github/actions/mlgitops"
+"""The action of the commit that a called workflow is of."""
 STEPS = [path for path in WORKFLOWS if path.parent.name == "workflows"]
 
 
@@ -25,16 +29,35 @@ def test_workflows_are_pinned_and_minimal(path: Path) -> None:
     for job in flow["jobs"].values():
         assert set(job["permissions"].values()) <= {"read"}, "a grant to write needs a reason, and this test a change"
         for step in job["steps"]:
-            assert "uses" not in step or re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
+            assert "uses" not in step or step["uses"] == TOOL or re.fullmatch(PINNED, step["uses"])
             assert "${{" not in step.get("run", "")
             assert "checkout" not in step.get("uses", "") or step["with"]["persist-credentials"] is False
 
 
-def test_every_locked_package_has_its_hashes() -> None:
+def test_the_action_is_pinned() -> None:
+    """The action that installs the tool names the actions it uses by their commits, and scripts read no expression."""
+    steps = yaml.safe_load((ROOT / ".github" / "actions" / "mlgitops" / "action.yml").read_text())["runs"]["steps"]
+    assert all(re.fullmatch(PINNED, step["uses"]) for step in steps if "uses" in step)
+    assert not [step for step in steps if "${{" in step.get("run", "")]
+
+
+def test_workflows_install_what_is_locked_for_tests() -> None:
+    """What the action installs is what the tests ran with: the same versions, with every dependency of the project."""
+    tested, installed = (
+        dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("requirements-dev.txt", "requirements.txt")
+    )
+    assert {name: tested.get(name) for name in installed} == installed
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.split(r"[^\w-]", one)[0] for one in wanted} <= set(installed)
+
+
+@pytest.mark.parametrize(("name", "least"), [("requirements-dev.txt", 50), ("requirements.txt", 20)])
+def test_every_locked_package_has_its_hashes(name: str, least: int) -> None:
     """The lock names each package by version and digest, so that no index can slip in another one."""
-    blocks = re.split(r"\n(?=\S)", (ROOT / "requirements-dev.txt").read_text())
+    blocks = re.split(r"\n(?=\S)", (ROOT / name).read_text())
     locked = [block for block in blocks if "==" in block.split("\n")[0]]
-    assert len(locked) > 50
+    assert len(locked) > least
     assert all("--hash=sha256:" in block for block in locked)
     assert not [block for block in blocks if block.startswith(("-", "git+", "http"))]
 
