@@ -127,7 +127,7 @@ def initialise_model(
         files["requirements.txt"] = found.requirements.encode()
     load_model(files[MODEL_FILE], MODEL_FILE)
     if not dry_run:
-        _write(directory, files)
+        write_new(directory, files)
     return files
 
 
@@ -142,12 +142,18 @@ def _name(directory: Path, name: str | None, problems: list[Problem]) -> str:
         return ""
 
 
-def _write(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write new files, all or none."""
+def write_new(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write new files, by path relative to `directory`, all or none.
+
+    Raises:
+        InvalidInput: One of them appeared meanwhile.
+        Unavailable: One cannot be written.
+    """
     written: list[Path] = []
     try:
         for name, content in files.items():
             path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as stream:
                 written.append(path)
                 stream.write(content)

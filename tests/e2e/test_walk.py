@@ -110,10 +110,13 @@ class Machine:
     def git(self, *words: str) -> None:
         subprocess.run(["git", "-C", str(self.place), *words], capture_output=True, check=True)
 
-    def push(self, name: str) -> None:
+    def commit(self, name: str) -> None:
         (self.place / "train.py").write_text(TRAIN.format(**PUSHES[name]))
         self.git("add", "-A")
         self.git("commit", "-qm", name)
+
+    def push(self, name: str) -> None:
+        self.commit(name)
         self.git("push", "-q", "local")
 
     def run(self, made: threading.Event) -> None:

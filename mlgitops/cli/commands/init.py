@@ -15,6 +15,7 @@ from mlgitops.cli.words import examples
         "mlgitops init --script train.py --data data/train.npz --evaluation data/evaluation.npz",
         "mlgitops init --notebook model.ipynb --dry-run",
         "mlgitops init --codeowners ../environment",
+        "mlgitops init --workflows example/mlgitops@11bd71901bbe5b1630ceea73d27597364c9af683 ../environment",
     ),
 )
 @click.argument("directory", default=".")
@@ -24,6 +25,11 @@ from mlgitops.cli.words import examples
 @click.option("--data", metavar="PATH", help="File or folder that is trained on.")
 @click.option("--evaluation", metavar="PATH", help="Evaluation set, an .npz file.")
 @click.option("--codeowners", is_flag=True, help="In an environment repository: write .github/CODEOWNERS instead.")
+@click.option(
+    "--workflows",
+    metavar="OWNER/NAME@COMMIT",
+    help="In either repository: write the workflows that call those of mlgitops, which are there.",
+)
 @options.output
 @options.dry_run
 def command(
@@ -34,6 +40,7 @@ def command(
     data: str | None,
     evaluation: str | None,
     codeowners: bool,
+    workflows: str | None,
     output: str,
     verbose: bool,
     dry_run: bool,
@@ -44,15 +51,21 @@ def command(
     requirements; never over a file that is there.
 
     With --codeowners, DIRECTORY is a checkout of an environment repository: writes who must approve what, from `owners`
-    in its environments.yaml.
+    in its environments.yaml. With --workflows, writes what has a forge call `train`, or `reconcile`, `promote`,
+    `rollback` and `review`; a workflow that is there stays as it is.
     """
     del verbose
+    from mlgitops.app.calling import initialise_workflows
     from mlgitops.app.initialise import initialise_model, initialise_owners
 
     told = (name, script, notebook, data, evaluation)
-    if codeowners and any(one is not None for one in told):
-        raise click.UsageError("--codeowners is about an environment repository; the other options are about a model")
-    if codeowners:
+    if (codeowners or workflows) and any(one is not None for one in told):
+        raise click.UsageError("--codeowners and --workflows write nothing else; the other options are about a model")
+    if codeowners and workflows:
+        raise click.UsageError("--codeowners and --workflows are asked for one at a time")
+    if workflows:
+        files = initialise_workflows(Path(directory), workflows, dry_run=dry_run)
+    elif codeowners:
         files = initialise_owners(Path(directory), dry_run=dry_run)
     else:
         files = initialise_model(
