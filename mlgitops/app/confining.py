@@ -1,35 +1,25 @@
 """A repository in which only one model can be changed: the check stands where everything is written."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from mlgitops.app.context import Context
+from mlgitops.app.passing import Passing
 from mlgitops.core.errors import Denied
 from mlgitops.core.manifest.fields import LEDGER, MAIN
-from mlgitops.ports.repository import Change, Commit, Repository, Snapshot
+from mlgitops.ports.repository import Change, Repository
 
 C = TypeVar("C", bound=Context)
 
 
-class Confined:
+class Confined(Passing):
     """Implements `ports.repository.Repository` over another one; refuses to touch what is not the model's."""
 
     def __init__(self, repository: Repository, model: str) -> None:
         """Confine all writing to the files of `model`: its folders on `main`, its own files in the ledger."""
-        self._repository, self._model = repository, model
-
-    def snapshot(self, ref: str) -> Snapshot:
-        """Return what the repository says."""
-        return self._repository.snapshot(ref)
-
-    def at(self, revision: str) -> Snapshot:
-        """Return what the repository says."""
-        return self._repository.at(revision)
-
-    def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
-        """Return what the repository says."""
-        return self._repository.history(revision, until=until, path=path)
+        super().__init__(repository)
+        self._model = model
 
     def update(self, ref: str, expected: str | None, changes: Sequence[Change]) -> str | None:
         """Write, where every path is the model's.

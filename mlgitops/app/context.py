@@ -1,6 +1,6 @@
 """What every use case is given: the outside systems, and who asks."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -28,7 +28,7 @@ from mlgitops.ports.serving import Serving
 from mlgitops.ports.store import Store
 
 LOOK_BACK = 500
-"""Commits of `environments.yaml` in which an environment is looked for that was taken out."""
+"""Commits of one path in which something is looked for that can be read, or that was taken out since."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,25 +148,28 @@ def valid_environments(repository: Repository, main: Snapshot) -> EnvironmentsCo
     try:
         return load_environments(data, ENVIRONMENTS_FILE)
     except InvalidInput:
-        for commit in repository.history(main.revision, path=ENVIRONMENTS_FILE):
-            former = repository.at(commit.revision).read(ENVIRONMENTS_FILE)
-            with suppress(InvalidInput):
-                if former is not None:
-                    return load_environments(former, ENVIRONMENTS_FILE)
-        raise
+        former = next(former_environments(repository, main), None)
+        if former is None:
+            raise
+        return former
+
+
+def former_environments(repository: Repository, main: Snapshot) -> Iterator[EnvironmentsConfiguration]:
+    """Yield what `environments.yaml` says, newest first, of the last commits of `main` that change it: where valid."""
+    if main.revision is None:
+        return
+    for commit in islice(repository.history(main.revision, path=ENVIRONMENTS_FILE), LOOK_BACK):
+        data = repository.at(commit.revision).read(ENVIRONMENTS_FILE)
+        with suppress(InvalidInput):
+            if data is not None:
+                yield load_environments(data, ENVIRONMENTS_FILE)
 
 
 def former_environment(repository: Repository, main: Snapshot, name: str) -> Environment | None:
     """Return an environment of the newest commit of `main` that has it, without automation; None where none has."""
-    if main.revision is None:
-        return None
-    for commit in islice(repository.history(main.revision, path=ENVIRONMENTS_FILE), LOOK_BACK):
-        data = repository.at(commit.revision).read(ENVIRONMENTS_FILE)
-        with suppress(InvalidInput):
-            found = load_environments(data, ENVIRONMENTS_FILE).environment(name) if data is not None else None
-            if found is not None:
-                return replace(found, automatic=False)
-    return None
+    every = (one.environment(name) for one in former_environments(repository, main))
+    found = next((one for one in every if one is not None), None)
+    return None if found is None else replace(found, automatic=False)
 
 
 def configuration_of(submission: Submission) -> ModelConfiguration:

@@ -20,7 +20,7 @@ from mlgitops.core.manifest.carrying import left_behind
 from mlgitops.core.manifest.owned import TrainingFields
 from mlgitops.core.names import ImageReference, job_name
 from mlgitops.core.release import Release, ReleasePhase
-from mlgitops.ports.cluster import JobObservation, JobPhase
+from mlgitops.ports.cluster import JobObservation, JobPhase, one_log
 from mlgitops.ports.repository import Change
 
 LOG_LIMIT_BYTES = 200_000
@@ -119,10 +119,7 @@ def _trained(world: World, view: View, release: Release) -> Release | None:
     if job.phase not in (JobPhase.SUCCEEDED, JobPhase.FAILED):
         return None
     event = _succeeded(world, release, job) if job.phase is JobPhase.SUCCEEDED else _failed(world, job)
-    log = b"".join(
-        b"== " + pod.encode() + b"\n" + text + (b"" if text.endswith(b"\n") else b"\n")
-        for pod, text in sorted(world.cluster.logs(names.TRAINING, job.name).items())
-    )
+    log = one_log(world.cluster.logs(names.TRAINING, job.name))
     view.ledger.put_log(model, release.name, log[-LOG_LIMIT_BYTES:])
     return machine.advance(release, event)
 

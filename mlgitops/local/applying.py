@@ -7,21 +7,19 @@ however often the engine starts, what served goes on serving.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from mlgitops.adapters.cluster import kustomize
 from mlgitops.adapters.cluster.objects import identity
 from mlgitops.adapters.serving.objects import parse_route, parse_service
-from mlgitops.app.context import former_environment, valid_environments
+from mlgitops.app.context import LOOK_BACK, former_environment, former_environments, valid_environments
 from mlgitops.core.configuration import EnvironmentsConfiguration
-from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound, Problem
+from mlgitops.core.errors import InvalidInput, NotFound, Problem
 from mlgitops.core.loading import ENVIRONMENTS_FILE, load_environments
 from mlgitops.core.manifest.fields import MAIN, TRAINING
 from mlgitops.local.telling import Problems
 from mlgitops.ports.repository import Repository, Snapshot
 
-LOOK_BACK: Final = 500
-"""Commits of one path that are tried for something that can be read."""
 Objects = Sequence[Mapping[str, Any]]
 
 
@@ -103,11 +101,10 @@ class Applier:
     def _former_environments(self, main: Snapshot) -> EnvironmentsConfiguration:
         with suppress(NotFound):
             return valid_environments(self._repository, main)
-        assert main.revision is not None
-        for commit in islice(self._repository.history(main.revision, path=ENVIRONMENTS_FILE), LOOK_BACK):
-            with suppress(MlgitopsError):  # the file was deleted: the commits before have it
-                return valid_environments(self._repository, self._repository.at(commit.revision))
-        raise NotFound("file", ENVIRONMENTS_FILE)
+        former = next(former_environments(self._repository, main), None)  # the file was deleted
+        if former is None:
+            raise NotFound("file", ENVIRONMENTS_FILE)
+        return former
 
     def _apply(self, main: Snapshot, environment: str, namespace: str) -> None:
         """Apply one environment; a folder that cannot be built keeps what it had, and is told."""

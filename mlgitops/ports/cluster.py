@@ -57,6 +57,12 @@ class LogPart:
     data: bytes
 
 
+def one_log(pods: Mapping[str, bytes]) -> bytes:
+    """Return the logs of several pods as one, each below its name."""
+    whole = ((pod, text if text.endswith(b"\n") else text + b"\n") for pod, text in sorted(pods.items()))
+    return b"".join(b"== " + pod.encode() + b"\n" + text for pod, text in whole)
+
+
 def left_out(size_bytes: int) -> bytes:
     """Return the note that stands for output that was not kept; empty for none."""
     return b"\n[mlgitops: %d bytes left out]\n" % size_bytes if size_bytes > 0 else b""

@@ -10,6 +10,7 @@ from mlgitops.cli.words import examples, one_line, several_lines
 from mlgitops.core.errors import NotFound
 from mlgitops.core.manifest.fields import TRAINING
 from mlgitops.core.names import job_name
+from mlgitops.ports.cluster import one_log
 
 if TYPE_CHECKING:
     from mlgitops.app.context import World
@@ -72,7 +73,7 @@ def _running(everything: "World", model: str, release: str) -> bytes:
     pods = everything.cluster.logs(TRAINING, job_name(model, release))
     if not pods:
         raise NotFound("log of release", release)
-    return b"".join(b"== " + pod.encode() + b"\n" + text for pod, text in sorted(pods.items()))
+    return one_log(pods)
 
 
 def _followed(everything: "World", model: str, release: str, *, aloud: bool) -> "tuple[Release, bytes]":
@@ -98,7 +99,7 @@ def _followed(everything: "World", model: str, release: str, *, aloud: bool) -> 
     for pod, stream in streams.items() if aloud else ():
         if rest := stream.end():
             _say(pod if pod != last else "", rest + b"\n")
-    return found, b"".join(b"== " + pod.encode() + b"\n" + text for pod, text in sorted(written.items()))
+    return found, one_log(written)
 
 
 def _say(pod: str, lines: bytes) -> None:
