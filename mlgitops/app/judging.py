@@ -2,21 +2,21 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from mlgitops.app.context import View, World
 from mlgitops.app.moves import Record, now
-from mlgitops.core.analysis import limits, words
+from mlgitops.core.analysis import limits, twins, words
 from mlgitops.core.analysis.counts import Sample, latest
-from mlgitops.core.analysis.noise import DEFAULT_DISPERSION
+from mlgitops.core.analysis.noise import DEFAULT_DISPERSION, Noise, NoiseSource, noise_of
 from mlgitops.core.analysis.running import Running
 from mlgitops.core.analysis.verdict import MetricVerdict, Verdict, begin, conclude, judge_running
-from mlgitops.core.configuration import Limits, MetricRule
-from mlgitops.core.driver import cohort
+from mlgitops.core.configuration import Limits, MetricKind, MetricRule
+from mlgitops.core.driver import cohort, twins_cohort
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.events import stamp
 from mlgitops.core.rollout import Rollout, RolloutPhase
@@ -112,7 +112,8 @@ def judge(world: World, rollout: Rollout) -> Judgement:
     proposal, plan = rollout.proposal, rollout.proposal.plan
     analysing = rollout.phase is RolloutPhase.ANALYSING
     elapsed = (now(world) - rollout.since).total_seconds() if analysing else 0.0
-    samples = tuple(world.metrics.samples(proposal.environment, proposal.model, rollout.number))
+    every = world.metrics.samples(proposal.environment, proposal.model, rollout.number)
+    samples = tuple([one for one in every if one.cohort != twins_cohort(rollout)])
     verdict = conclude(
         _metrics(rollout, samples),
         alpha=plan["alpha"],
@@ -128,11 +129,13 @@ def judge(world: World, rollout: Rollout) -> Judgement:
 def _metrics(rollout: Rollout, samples: tuple[Sample, ...]) -> tuple[MetricVerdict, ...]:
     proposal, plan = rollout.proposal, rollout.proposal.plan
     alpha, dispersion = plan["alpha"], plan.get("dispersion")
-    key = (proposal.environment, proposal.model, rollout.number, rules(plan), alpha, dispersion)
+    noises = {name: Noise.from_mapping(values) for name, values in rollout.noise.items()}
+    settled = tuple(sorted(noises.items()))
+    key = (proposal.environment, proposal.model, rollout.number, rules(plan), alpha, dispersion, settled)
     return _remembered.metrics(
         key,
         samples,
-        lambda: begin(rules(plan), dispersion=dispersion),
+        lambda: begin(rules(plan), dispersion=dispersion, noises=noises),
         of_step=cohort(rollout, rollout.step + 1),
         alpha=alpha,
     )
@@ -147,6 +150,41 @@ def beyond_limits(world: World, rollout: Rollout) -> str:
         alpha=plan["alpha"],
         dispersion=plan.get("dispersion") or DEFAULT_DISPERSION,
     )
+
+
+def settled_noise(plan: Mapping[str, Any], champion: Rollout) -> dict[str, Any]:
+    """Return the noise that a rollout is to be judged by, as its record keeps it: known before it begins.
+
+    Args:
+        plan: Its plan, whose word goes first.
+        champion: The LIVE rollout, whose twins may have shown the noise of what serves.
+    """
+    measured, found = champion.measured_noise, {}
+    for rule in rules(plan):
+        noise = noise_of(plan.get("dispersion"))
+        if noise.source is NoiseSource.DEFAULT and rule.name in measured:
+            noise = replace(Noise.from_mapping(measured[rule.name]), rollout=champion.number)
+        found[rule.name] = noise.to_mapping()
+    return found
+
+
+def twins_noise(world: World, rollout: Rollout) -> dict[str, Any]:
+    """Return what the twins of a rollout's release showed, as its record keeps it; empty where it is too little.
+
+    Every kind of metric is measured, as later plans may judge others.
+
+    Raises:
+        Unavailable: The metrics cannot be asked.
+    """
+    proposal = rollout.proposal
+    every = world.metrics.samples(proposal.environment, proposal.model, rollout.number)
+    samples = [one for one in every if one.cohort == twins_cohort(rollout)]
+    wanted = {one.name: one for one in (*map(_rule_of, get_args(MetricKind)), *rules(proposal.plan))}
+    return {name: noise.to_mapping() for name, noise in twins.noises(samples, tuple(wanted.values())).items()}
+
+
+def _rule_of(kind: MetricKind) -> MetricRule:
+    return MetricRule(kind=kind, effect=2)
 
 
 def rules(plan: Any) -> tuple[MetricRule, ...]:

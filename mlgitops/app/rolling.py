@@ -242,7 +242,9 @@ def _proposed(turn: Turn) -> Move | None:
     elif refusals:
         event = machine.Refused(at=turn.at, reason="; ".join(refusals), report=result.key)
     else:
-        event = machine.Authorised(at=turn.at, report=result.key)
+        live = turn.state.live
+        noise = judging.settled_noise(turn.rollout.proposal.plan, live) if live else None
+        event = machine.Authorised(at=turn.at, report=result.key, noise=noise)
     reports = {result.key: result.report} if result.report is not None else {}
     return replace(turn.move(event), reports=reports)
 
@@ -344,6 +346,8 @@ def _inconclusive(turn: Turn, words: str) -> Move | None:
 
 def _completing(turn: Turn) -> Move | None:
     missing = turn.missing()
+    if driver.compares_twins(turn.rollout):
+        return _comparing(turn, missing)
     if missing:
         return turn.late(missing)
     parts = driver.completing(turn.rollout, turn.state, turn.target)
@@ -355,6 +359,14 @@ def _completing(turn: Turn) -> Move | None:
         return move
     retired = machine.advance(former, machine.Retired(at=turn.at, by_rollout=turn.rollout.number))
     return replace(move, state=move.state.with_rollout(retired))
+
+
+def _comparing(turn: Turn, missing: str) -> Move | None:
+    """Let twins share the traffic for their time, then keep what they showed; it measures, and decides nothing."""
+    lasts, waited = turn.rollout.proposal.plan["noiseSeconds"], (turn.at - turn.rollout.since).total_seconds()
+    if waited < lasts and not missing:
+        return None
+    return turn.move(machine.PartReached(at=turn.at, noise=judging.twins_noise(turn.world, turn.rollout) or None))
 
 
 def _rolling_back(turn: Turn) -> Move | None:

@@ -38,6 +38,11 @@ def _cell(value: object) -> str:
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
         return one_line(", ".join(str(one) for one in value))
+    if isinstance(value, dict):
+        parts = (
+            f"{name} ({_cell(one)})" if isinstance(one, dict) else f"{name} {_cell(one)}" for name, one in value.items()
+        )
+        return one_line(", ".join(parts))
     return one_line(value)
 
 

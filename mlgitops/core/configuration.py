@@ -156,6 +156,11 @@ class MetricRule:
     weight: float = 1.0
     """Its part of the plan's α, relative to the weights of the other metrics; more than 0."""
 
+    @property
+    def name(self) -> str:
+        """What tells it from the other metrics of its plan."""
+        return self.kind
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the rule as the configuration file writes it, without a weight of 1."""
         weight = {} if self.weight == 1 else {"weight": self.weight}
@@ -209,6 +214,8 @@ class Plan:
     """Long-run variance over binomial variance; None for the documented default."""
     early: bool = False
     """A step passes before its time is over when its own requests rule out every metric's effect."""
+    noise_seconds: float = 0
+    """How long, after the last step, two services of the new release share the traffic to measure its noise."""
     limits: Limits = field(default_factory=Limits)
     """What a first release must keep, as it has no baseline to be compared with."""
     insufficient_data: Policy = "wait"
@@ -226,7 +233,9 @@ class Plan:
             "steps": [{"weight": step.weight_percent, "seconds": step.seconds} for step in self.steps],
             "metrics": [rule.to_mapping() for rule in self.metrics],
             **({} if self.dispersion is None else {"dispersion": self.dispersion}),
-            **({"early": True} if self.early else {}),  # absent as before, so that older plans keep their digest
+            # Absent as before, so that older plans keep their digest.
+            **({"early": True} if self.early else {}),
+            **({"noiseSeconds": self.noise_seconds} if self.noise_seconds else {}),
             "limits": self.limits.to_mapping(),
             "insufficientData": self.insufficient_data,
             "extendSeconds": self.extend_seconds,

@@ -9,6 +9,8 @@ from mlgitops.core.rollout import Rollout, RolloutPhase
 _PARTS = (
     "give release {release} all traffic of {environment}",
     "put release {release} in the champion's place in {environment}",
+    "let two services of release {release} share {environment}, to measure its noise",
+    "let two services of release {release} share {environment}, to measure its noise",
     "move the traffic of {environment} to the champion's place",
     "take the canary away: release {release} is live in {environment}",
 )
@@ -36,7 +38,7 @@ def _action(rollout: Rollout) -> str:
         RolloutPhase.STARTING: "start release {release} in {environment}",
         RolloutPhase.STEP: f"give release {{release}} {weights[rollout.step]} % of {{environment}}, "
         f"step {rollout.step + 1} of {len(weights)}",
-        RolloutPhase.COMPLETING: _PARTS[min(rollout.part, len(_PARTS) - 1)],
+        RolloutPhase.COMPLETING: _completing(rollout),
         RolloutPhase.LIVE: "release {release} is live in {environment}",
         RolloutPhase.ROLLING_BACK: (
             "clear {environment} of release {release}" if rollout.part else "take {environment} off release {release}"
@@ -47,6 +49,12 @@ def _action(rollout: Rollout) -> str:
         RolloutPhase.ERRORED: "give up on release {release} for {environment}",
     }
     return words.get(rollout.phase, f"{rollout.phase} release {{release}} in {{environment}}").format(**names)
+
+
+def _completing(rollout: Rollout) -> str:
+    without = () if rollout.proposal.plan.get("noiseSeconds") else _PARTS[2:4]
+    parts = [one for one in _PARTS if one not in without]
+    return parts[min(rollout.part, len(parts) - 1)]
 
 
 def decision(rollout: Rollout) -> str:

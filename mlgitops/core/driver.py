@@ -6,7 +6,7 @@ is the projection of that value onto `main`, the expected observation is that th
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from mlgitops.core.ledger import EnvironmentState
 from mlgitops.core.manifest.owned import RolloutFields
@@ -15,6 +15,10 @@ from mlgitops.core.rollout import Rollout, RolloutPhase
 
 Resolve = Callable[[str], Target]
 """From a release's name to where its model is."""
+TWINS_WEIGHT: Final = 50
+"""Percent of requests that each of two twins gets: equal groups show noise soonest."""
+TWINS_PART: Final = 3
+"""Part of completing in which they are compared."""
 
 
 def fields(rollout: Rollout) -> RolloutFields:
@@ -58,12 +62,24 @@ def desired(state: EnvironmentState, resolve: Resolve) -> Desired:
 
 
 def completing(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> tuple[Desired, ...]:
-    """Return the parts of completing: all traffic to the canary, the champion's place taken, back, canary gone."""
+    """Return the parts of completing: all traffic to the canary, the champion's place taken, back, canary gone.
+
+    Where the plan measures noise, both services of the new release share the traffic before it goes back.
+    """
     new = resolve(rollout.release)
     final = Desired(rollout=fields(rollout), stable=new)
     away = replace(final, canary=new, weight_percent=100, cohort=cohort(rollout, len(rollout.proposal.weights) + 1))
     champion = None if state.live is None else resolve(state.live.release)
-    return (replace(away, stable=champion), away, replace(final, canary=new), final)
+    # Of two equal parts, the first is over when it is observed, and the second when its time is.
+    twins = replace(away, weight_percent=TWINS_WEIGHT, cohort=twins_cohort(rollout))
+    compared = (twins, twins) if rollout.proposal.plan.get("noiseSeconds") else ()
+    return (replace(away, stable=champion), away, *compared, replace(final, canary=new), final)
+
+
+def compares_twins(rollout: Rollout) -> bool:
+    """Say whether two services of the new release share the traffic now, to be compared until the time is over."""
+    completing = rollout.phase is RolloutPhase.COMPLETING
+    return completing and rollout.part == TWINS_PART and bool(rollout.proposal.plan.get("noiseSeconds"))
 
 
 def rolling_back(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> tuple[Desired, ...]:
@@ -95,6 +111,11 @@ def _alone(rollout: Rollout, resolve: Resolve) -> Desired:
     """
     alone = Desired(rollout=fields(rollout), stable=resolve(rollout.release))
     return replace(alone, cohort=cohort(rollout, 0)) if rollout.proposal.champion is None else alone
+
+
+def twins_cohort(rollout: Rollout) -> str:
+    """Return what the router stamps on requests while twins share the traffic: nothing of it judges the rollout."""
+    return cohort(rollout, len(rollout.proposal.weights) + 2)
 
 
 def cohort(rollout: Rollout, step: int) -> str:

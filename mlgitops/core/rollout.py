@@ -76,6 +76,8 @@ class Authorised(Event):
 
     report: str = ""
     """Key of the evaluation report that compared it with the champion."""
+    noise: Mapping[str, Any] | None = None
+    """By the metrics' names, the noise that it is judged by, see `Noise.to_mapping`; None for a first one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,9 @@ class LastStepPassed(Event):
 @dataclass(frozen=True, kw_only=True)
 class PartReached(Event):
     """One (edit, expected observation) of completing or rolling back was seen."""
+
+    noise: Mapping[str, Any] | None = None
+    """By the metrics' names, the noise that the twins showed in this part; None where none was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +248,18 @@ class Rollout:
     def authorised_at(self) -> datetime | None:
         """When it was let start; None before. Its age counts from here: waiting for people makes nothing older."""
         return next((one.at for one in self.history if isinstance(one, Authorised)), None)
+
+    @property
+    def noise(self) -> Mapping[str, Any]:
+        """The noise that it is judged by, by the metrics' names, as it was settled when it was let start."""
+        settled = (one.noise for one in self.history if isinstance(one, Authorised))
+        return next(settled, None) or {}
+
+    @property
+    def measured_noise(self) -> Mapping[str, Any]:
+        """The noise that the twins of its release showed, by the metrics' names; empty where none was measured."""
+        measured = (one.noise for one in reversed(self.history) if isinstance(one, PartReached) and one.noise)
+        return next(measured, None) or {}
 
     @property
     def trusted(self) -> bool:

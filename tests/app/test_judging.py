@@ -22,7 +22,7 @@ PLAN = {
 }
 PROPOSAL = SimpleNamespace(environment="production", model="digits", plan=PLAN, weights=(10,), champion=3)
 ROLLOUT: Any = SimpleNamespace(
-    number=4, step=0, phase=RolloutPhase.ANALYSING, since=START, proposal=PROPOSAL, release="r" * 12
+    number=4, step=0, phase=RolloutPhase.ANALYSING, since=START, proposal=PROPOSAL, release="r" * 12, noise={}
 )
 
 

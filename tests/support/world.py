@@ -134,6 +134,8 @@ class Engine:
     trains_at_once: bool = True
     """Jobs that start end at once; else they run until `finish`."""
     deleted: list[str] = field(default_factory=list)
+    counted: list[Sample] = field(default_factory=list)
+    """What else users met; of each rollout, the samples of its cohorts."""
 
     def quality(self, release: str) -> Quality:
         return self.qualities.setdefault(release, Quality())
@@ -238,7 +240,7 @@ class Engine:
             for arm, release, share in ((Arm.CANARY, one.release, given), (Arm.BASELINE, champion, 100 - given)):
                 quality, total = self.quality(release), self.requests * share // 100
                 rows += [self._sample(f"{rollout}-{step}", step, arm, quality, total, part) for part in (0.0, 0.5, 1.0)]
-        return rows
+        return [*rows, *(sample for sample in self.counted if sample.cohort.startswith(f"{rollout}-"))]
 
     def _sample(self, cohort: str, step: int, arm: Arm, quality: Quality, total: int, part: float) -> Sample:
         return Sample(

@@ -1,18 +1,20 @@
 """The driver's lists, and their projection onto a folder: done twice the same, taken back byte for byte."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from mlgitops.core import driver
+from mlgitops.core.configuration import Plan
 from mlgitops.core.ledger import EnvironmentState
 from mlgitops.core.manifest import folder as folders
 from mlgitops.core.manifest.folder import Folder
 from mlgitops.core.names import Digest
 from mlgitops.core.projection import Desired, Target
 from mlgitops.core.rollout import EVENTS, RollbackDecided, Rollout, advance
-from tests.support.values import AT, event, proposal
+from tests.support.values import AT, PLAN, event, proposal
 
 FOLDER = Folder(environment="production", model="digits", namespace="production", serving={})
 OLD, NEW = "0" * 12, "1" * 12
@@ -155,3 +157,26 @@ def test_a_rollback_lands_where_its_target_lands() -> None:
     assert both.open is not None
     assert both.open.number == 3
     assert driver.desired(both, resolve).stable == resolve("2" * 12)
+
+
+def test_twins_are_taken_back_like_any_other_part() -> None:
+    """Where two services of the new release share the traffic, both get half, and the way back restores every byte."""
+    measuring = Plan(**{**vars(PLAN), "noise_seconds": 7200}).to_mapping()
+    for length in range(FORWARD.index("PartReached"), len(FORWARD) + 3):
+        kinds = (*FORWARD, "PartReached", "PartReached")[:length]
+        found = state(kinds)
+        one = found.rollouts[2]
+        found = found.with_rollout(replace(one, proposal=replace(one.proposal, plan=measuring)))
+        wanted = driver.desired(found, resolve)
+        if driver.compares_twins(found.rollouts[2]):
+            assert (wanted.stable, wanted.canary, wanted.weight_percent) == (resolve(NEW), resolve(NEW), 50)
+            assert wanted.cohort == "2-5"
+        before = apply({}, driver.desired(state(None), resolve), 1)
+        files = apply(before, wanted, 50)
+        decided = RollbackDecided(at=AT, by="Ada <ada@example.org>", reason="x", target=1)
+        found = found.with_rollout(advance(found.rollouts[2], decided))
+        first, *_ = driver.rolling_back(found.rollouts[2], found, resolve)
+        assert (first.stable, first.weight_percent) == (resolve(OLD), 0)
+        for part in driver.rolling_back(found.rollouts[2], found, resolve):
+            files = apply(files, part, 90)
+        assert content(files) == content(before)

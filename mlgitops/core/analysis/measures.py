@@ -429,6 +429,22 @@ def begun(rule: MetricRule, dispersion: float, history: Sequence[Sample] = ()) -
     return kind(rule, dispersion, latest(history))
 
 
+def judged_bounds(samples: Sequence[Sample]) -> tuple[float, ...]:
+    """Return the bucket bounds, around the p99 of all requests, that latency is judged at; none where none is common.
+
+    Args:
+        samples: Samples with requests, of both arms.
+    """
+    layouts = [{bound for bound, _ in one.latency} for one in samples]
+    common = sorted(set.intersection(*layouts)) if layouts else []
+    if not common:
+        return ()
+    newest = latest(samples).values()
+    slower = [sum(slower_than(bound)(one).bad for one in newest) for bound in common]
+    chosen = _window(sum(one.total for one in newest), slower)
+    return tuple(common[chosen.start : chosen.stop])
+
+
 def _step(cohort: str) -> int:
     """Return the number of a cohort's step, `<rollout>-<step>`; 0 for a cohort that has none."""
     number = cohort.rpartition("-")[2]

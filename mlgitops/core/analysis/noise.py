@@ -2,9 +2,9 @@
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mlgitops.core.analysis.counts import Interval
 from mlgitops.core.errors import InvalidInput
@@ -43,6 +43,19 @@ class Noise:
     """Where it comes from."""
     blocks: int | None = None
     """Blocks of `BLOCK_MINUTES` with a bad outcome that it was measured on; None where it was not."""
+    rollout: int | None = None
+    """Rollout at whose end two groups of its release were compared; None where it was not measured so."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values, without what is absent; `from_mapping` gives the same noise again."""
+        values = {"dispersion": self.dispersion, "source": str(self.source)}
+        measured = {"blocks": self.blocks, "rollout": self.rollout}
+        return values | {name: value for name, value in measured.items() if value is not None}
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "Noise":
+        """Return the noise of `to_mapping`; KeyError, TypeError or ValueError of anything else."""
+        return cls(**{**values, "source": NoiseSource(values["source"])})
 
 
 def noise_of(planned: float | None, history: Sequence[Interval] = ()) -> Noise:
@@ -61,11 +74,18 @@ def noise_of(planned: float | None, history: Sequence[Interval] = ()) -> Noise:
         if not 1 <= planned < math.inf:
             raise InvalidInput(f"the dispersion is {planned}, not a finite number of at least 1")
         return Noise(dispersion=planned, source=NoiseSource.PLAN)
+    return noise_in(history) or Noise(dispersion=DEFAULT_DISPERSION, source=NoiseSource.DEFAULT)
+
+
+def noise_in(history: Sequence[Interval]) -> Noise | None:
+    """Return the noise that a history of two groups of one version shows; None where it has too few blocks.
+
+    Args:
+        history: Counts of the two groups per minute, see `dispersion_from_history`.
+    """
     ratios = _blocks(history, BLOCK_MINUTES)
     measured = _from_blocks(ratios) if len(ratios) >= LEAST_BLOCKS else None
-    if measured is None:
-        return Noise(dispersion=DEFAULT_DISPERSION, source=NoiseSource.DEFAULT)
-    return Noise(dispersion=measured, source=NoiseSource.HISTORY, blocks=len(ratios))
+    return None if measured is None else Noise(dispersion=measured, source=NoiseSource.HISTORY, blocks=len(ratios))
 
 
 def dispersion_from_history(minutes: Sequence[Interval], *, block_length: int = BLOCK_MINUTES) -> float | None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mlgitops.core.analysis import words
-from mlgitops.core.analysis.counts import Arm, ArmCounts, Interval, Newest, Sample, check_samples
+from mlgitops.core.analysis.counts import Arm, ArmCounts, Newest, Sample, check_samples
 from mlgitops.core.analysis.intervals import Estimate, estimate
 from mlgitops.core.analysis.measures import Reading
 from mlgitops.core.analysis.noise import Noise, NoiseSource, noise_of
@@ -178,6 +178,7 @@ class MetricVerdict:
             "dispersion": self.noise.dispersion,
             "dispersionSource": str(self.noise.source),
             "dispersionBlocks": self.noise.blocks,
+            "dispersionRollout": self.noise.rollout,
             "estimate": self.estimate.to_mapping(),
             "logEvidence": self.log_evidence,
             "highestLogEvidence": self.highest_log_evidence,
@@ -304,18 +305,18 @@ def begin(
     *,
     dispersion: float | None,
     history: Sequence[Sample] = (),
-    aa_history: Mapping[MetricKind, Sequence[Interval]] = MappingProxyType({}),
+    noises: Mapping[str, Noise] = MappingProxyType({}),
 ) -> Running:
     """Return the evidence of a rollout before anything came.
 
     Args:
         rules: See `judge`.
-        dispersion: See `judge`; what the plan says goes before what history shows.
+        dispersion: See `judge`; for the metrics that `noises` does not name.
         history: See `judge`.
-        aa_history: By kind of metric, counts per minute of two groups of pods of one version; they show the dispersion.
+        noises: By the metrics' names, the noise that was settled before the rollout began.
     """
     check_samples(history)
-    return Running.begin(rules, [noise_of(dispersion, aa_history.get(rule.kind, ())) for rule in rules], history)
+    return Running.begin(rules, [noises.get(rule.name) or noise_of(dispersion) for rule in rules], history)
 
 
 def judge_running(running: Running, *, alpha: float, cohort: str) -> tuple[MetricVerdict, ...]:

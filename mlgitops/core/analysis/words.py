@@ -131,7 +131,8 @@ def _of_noises(noises: Sequence[tuple[MetricKind, Noise]]) -> list[str]:
     for kind, noise in noises:
         if noise.source is NoiseSource.HISTORY:
             hours = seconds(60.0 * BLOCK_MINUTES * (noise.blocks or 0))
-            what = f"{hours} of two groups of one version show a dispersion of {noise.dispersion:.3g}"
+            of = "two groups of one version" if noise.rollout is None else f"the twins of rollout {noise.rollout}"
+            what = f"{hours} of {of} show a dispersion of {noise.dispersion:.3g}"
             told.append(f"Noise of {NAMES[kind]}: {what}.")
     assumed = [(kind, noise) for kind, noise in noises if noise.source is NoiseSource.DEFAULT]
     if assumed:

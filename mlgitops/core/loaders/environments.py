@@ -115,9 +115,10 @@ def _check_plan(source: Source, pointer: Path) -> None:
             message = f"effect {one['effect']} must be more than the margin {margin}"
             source.refuse((*pointer, "metrics", at, "effect"), message, "name a larger effect, or a smaller margin")
     age, total = source.sound(*pointer, "maximumAgeSeconds"), sum(one["seconds"] for _, one in steps)
+    total += source.sound(*pointer, "noiseSeconds") or 0
     if (86_400 if age is None else age) <= total:
         place = (*pointer, "maximumAgeSeconds") if age is not None else pointer
-        message = f"the steps take {total} seconds, and a rollout older than maximumAgeSeconds is rolled back"
+        message = f"steps and noise take {total} seconds, and a rollout older than maximumAgeSeconds is rolled back"
         source.refuse(place, message, f"write more than {total}")
 
 
@@ -190,7 +191,12 @@ def _window(value: Mapping[str, Any]) -> FreezeWindow:
 
 
 def _plan(value: Mapping[str, Any]) -> Plan:
-    numbers = {"extend_seconds": "extendSeconds", "maximum_age_seconds": "maximumAgeSeconds", "alpha": "alpha"}
+    numbers = {
+        "extend_seconds": "extendSeconds",
+        "maximum_age_seconds": "maximumAgeSeconds",
+        "noise_seconds": "noiseSeconds",
+        "alpha": "alpha",
+    }
     return Plan(
         name=value["name"],
         steps=tuple(Step(weight_percent=int(one["weight"]), seconds=one["seconds"]) for one in value["steps"]),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mlgitops.core.analysis.counts import Arm, ArmCounts, Interval, Sample
-from mlgitops.core.analysis.noise import dispersion_from_history
+from mlgitops.core.analysis.noise import dispersion_from_history, noise_of
 from mlgitops.core.analysis.verdict import Outcome, Reason, Verdict, begin, conclude, judge, judge_running, worst
 from mlgitops.core.analysis.words import odds, percent, points, seconds
 from mlgitops.core.configuration import MetricRule
@@ -305,7 +305,7 @@ def test_noise_that_was_measured_is_used_and_told() -> None:
     rules, samples = (ERRORS, LABELS), World().run("7-0", 20, 0.1).samples
 
     def judged(dispersion: float | None) -> Verdict:
-        running = begin(rules, dispersion=dispersion, aa_history={"errors": history}).after(samples)
+        running = begin(rules, dispersion=dispersion, noises={"errors": noise_of(dispersion, history)}).after(samples)
         metrics = judge_running(running, alpha=0.01, cohort="7-0")
         return conclude(metrics, alpha=0.01, cohort="7-0", elapsed_seconds=600, step_seconds=600)
 
