@@ -212,7 +212,7 @@ def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Re
         "verdict": verdict.to_mapping(),
         "counts": [{**one.to_mapping(), "at": stamp(one.at)} for _, one in sorted(latest(verdict.samples).items())],
         "evidence": {
-            one.kind: [[stamp(at), round(log, 3)] for at, log in _thinned(one.course) if math.isfinite(log)]
+            one.name: [[stamp(at), round(log, 3)] for at, log in _thinned(one.course) if math.isfinite(log)]
             for one in verdict.metrics
         },
     }
@@ -247,7 +247,7 @@ def _metric_row(one: MetricVerdict) -> str:
         difference = f"{middle} ({low} to {high}) points"
     evidence, needed = map(words.odds, (one.highest_log_evidence, one.threshold))
     noise = f"{one.noise.dispersion:.3g} ({one.noise.source})"
-    return _row([one.kind, canary, baseline, difference, evidence, needed, f"{one.anytime_p_value:.2g}", noise])
+    return _row([one.name, canary, baseline, difference, evidence, needed, f"{one.anytime_p_value:.2g}", noise])
 
 
 def _row(cells: Sequence[str]) -> str:

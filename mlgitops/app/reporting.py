@@ -368,12 +368,18 @@ def _decisions(view: View, state: EnvironmentState, rollout: Rollout) -> Iterato
         }
 
 
+def metric_name(found: Mapping[str, Any]) -> str:
+    """Return what tells a metric of a decision record from the others: `labels`, or `labels/mobile` of a slice."""
+    kind, of = str(found.get("kind", "")), found.get("slice")
+    return f"{kind}/{of}" if of else kind
+
+
 def _evidence(decisions: Sequence[Values]) -> Values | None:
     """Return the course of the evidence: the last record has all that the ones before it had."""
     found = next((one for one in reversed(decisions) if any(one["paths"].values())), None)
     if found is None:
         return None
-    thresholds = {str(one.get("kind", "")): finite(one.get("threshold")) for one in found["metrics"]}
+    thresholds = {metric_name(one): finite(one.get("threshold")) for one in found["metrics"]}
     return {"paths": found["paths"], "thresholds": thresholds}
 
 

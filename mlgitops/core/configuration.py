@@ -155,16 +155,19 @@ class MetricRule:
     """Odds ratio that is still tolerated; at least 1."""
     weight: float = 1.0
     """Its part of the plan's α, relative to the weights of the other metrics; more than 0."""
+    slice: str | None = None
+    """Only requests of this slice are compared; None for all requests."""
 
     @property
     def name(self) -> str:
-        """What tells it from the other metrics of its plan."""
-        return self.kind
+        """What tells it from the other metrics of its plan: `labels`, or `labels/mobile` of a slice."""
+        return self.kind if self.slice is None else f"{self.kind}/{self.slice}"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the rule as the configuration file writes it, without a weight of 1."""
         weight = {} if self.weight == 1 else {"weight": self.weight}
-        return {"kind": self.kind, "effect": self.effect, "margin": self.margin, **weight}
+        of = {} if self.slice is None else {"slice": self.slice}
+        return {"kind": self.kind, **of, "effect": self.effect, "margin": self.margin, **weight}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "MetricRule":
@@ -174,6 +177,7 @@ class MetricRule:
             effect=values["effect"],
             margin=values.get("margin", 1.0),
             weight=values.get("weight", 1.0),
+            slice=values.get("slice"),
         )
 
 
@@ -319,6 +323,12 @@ class PrometheusSource:
     """Cumulative buckets by `le`, in seconds."""
     labelled: str = _selector("mlgitops_labelled_total")
     """Requests whose label came, by `outcome`: `incorrect` is bad."""
+    slice_requests: str = _selector("mlgitops_slice_requests_total")
+    """The same as `requests`, of each slice, by the label `slice`; empty for nothing."""
+    slice_latency: str = _selector("mlgitops_slice_request_seconds_bucket")
+    """The same as `latency`, of each slice; empty for nothing."""
+    slice_labelled: str = _selector("mlgitops_slice_labelled_total")
+    """The same as `labelled`, of each slice; empty for nothing."""
     lines: str = "mlgitops_router_info"
     """What tells by its label `epoch` when a process began to count anew; empty for nothing."""
     same_process: tuple[str, ...] = ("prometheus", "prometheus_replica", "replica")

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from mlgitops.core.analysis.counts import Arm, Sample
+from mlgitops.core.analysis.counts import Arm, Sample, SliceCounts
 from mlgitops.core.configuration import MetricsSource
 
-__all__ = ["Arm", "Counts", "Metrics", "Sample"]
+__all__ = ["Arm", "Counts", "Metrics", "Sample", "SliceCounts"]
 
 
 class Counts(Protocol):

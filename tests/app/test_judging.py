@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from mlgitops.app import judging
-from mlgitops.core.analysis.counts import Arm, Sample
+from mlgitops.core.analysis.counts import Arm, Sample, SliceCounts
 from mlgitops.core.analysis.running import Running
 from mlgitops.core.rollout import RolloutPhase
+from mlgitops.core.schemas import schema
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 PLAN = {
@@ -145,6 +147,30 @@ def test_a_record_rests_on_the_samples_that_were_judged(judged: list[int]) -> No
     assert [one["total"] for one in values["counts"]] == [4500, 500]
     assert [one[1] for one in values["evidence"]["errors"]] == [round(judgement.metrics[0].log_evidence, 3)]
     assert judged == [2]
+
+
+def test_a_slice_is_judged_and_recorded_under_its_name(judged: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan's slice rolls a release back by its own requests, and the record says which metric it was."""
+    harmed = {"kind": "errors", "slice": "mobile", "effect": 3.0, "margin": 1.0}
+    monkeypatch.setitem(PLAN, "metrics", [*PLAN["metrics"], harmed])  # type: ignore[misc]
+    place = Place()
+    place.sample(50_000, 50)
+    canary, baseline = place.samples
+    mobile = SliceCounts(name="mobile", total=200, failed=50)
+    place.samples = [
+        replace(canary, slices=(mobile,)),
+        replace(baseline, failed=450, slices=(replace(mobile, total=1_800, failed=0),)),
+    ]
+    judgement = place.judge()
+    assert str(judgement.outcome) == "failed"
+    view = cast("Any", SimpleNamespace(ledger=SimpleNamespace(decision_names=lambda *_: ())))
+    record = judging.record(place.world, view, ROLLOUT, judgement)
+    assert [one["slice"] for one in record.values["verdict"]["metrics"]] == [None, "mobile"]
+    assert {*record.values["evidence"]} == {"errors", "errors/mobile"}
+    assert "| errors/mobile | 50 of 200 | 0 of 1800 |" in record.words
+    Draft202012Validator(schema("decision-record")).validate(
+        {**record.values, "name": "00004-01-failed", "release": "0123456789ab"}
+    )
 
 
 def test_a_plot_keeps_the_peak_and_the_end() -> None:

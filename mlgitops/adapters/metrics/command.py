@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator
 from mlgitops.core.errors import Unavailable
 from mlgitops.core.redaction import secrets_of
 from mlgitops.core.schemas import schema
-from mlgitops.ports.metrics import Arm, Sample
+from mlgitops.ports.metrics import Arm, Sample, SliceCounts
 
 SERVICE: Final = "the metrics command"
 SECONDS: Final = 30.0
@@ -119,13 +119,11 @@ def _built(value: Mapping[str, Any]) -> Sample:
     at = datetime.fromisoformat(value["at"])
     if at.tzinfo is None:
         raise ValueError(f"{value['at']} has no offset; write it in UTC, like 2026-01-31T09:00:00Z")
-    return Sample(
-        at=at.astimezone(UTC),
-        cohort=value["cohort"],
-        arm=Arm(value["arm"]),
-        total=int(value["total"]),
-        failed=int(value["failed"]),
-        latency=tuple((float(bound), int(count)) for bound, count in value.get("latency", ())),
-        labelled=int(value.get("labelled", 0)),
-        incorrect=int(value.get("incorrect", 0)),
-    )
+    slices = tuple(SliceCounts(name=one["name"], **_counts(one)) for one in value.get("slices", ()))
+    place = {"at": at.astimezone(UTC), "cohort": value["cohort"], "arm": Arm(value["arm"])}
+    return Sample(**place, **_counts(value), slices=slices)
+
+
+def _counts(value: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: int(value.get(name, 0)) for name in ("total", "failed", "labelled", "incorrect")}
+    return {**numbers, "latency": tuple((float(bound), int(count)) for bound, count in value.get("latency", ()))}

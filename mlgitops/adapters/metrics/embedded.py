@@ -7,7 +7,7 @@ One file per environment, model and rollout, `<home>/samples/<environment>/<mode
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, BinaryIO, Final
 
 from mlgitops.core.errors import Unavailable
-from mlgitops.ports.metrics import Sample
+from mlgitops.ports.metrics import Sample, SliceCounts
 from mlgitops.ports.serving import Arm
 
 SAMPLES: Final = "samples"
@@ -122,13 +122,12 @@ def _take(known: _Known, data: bytes) -> None:
 
 
 def _sample(value: dict[str, Any], bounds: Sequence[float]) -> Sample:
-    return Sample(
-        at=datetime.fromisoformat(value["at"]),
-        cohort=value["cohort"],
-        arm=Arm(value["arm"]),
-        total=value["total"],
-        failed=value["failed"],
-        latency=tuple(zip(bounds, value["latency"], strict=False)),
-        labelled=value["labelled"],
-        incorrect=value["incorrect"],
-    )
+    place = {"at": datetime.fromisoformat(value["at"]), "cohort": value["cohort"], "arm": Arm(value["arm"])}
+    told = sorted(value.get("slices", {}).items())
+    slices = tuple([SliceCounts(name=name, **_counts(counts, bounds)) for name, counts in told])
+    return Sample(**place, **_counts(value, bounds), slices=slices)
+
+
+def _counts(value: Mapping[str, Any], bounds: Sequence[float]) -> dict[str, Any]:
+    numbers = {name: value[name] for name in ("total", "failed", "labelled", "incorrect")}
+    return {**numbers, "latency": tuple(zip(bounds, value["latency"], strict=False))}

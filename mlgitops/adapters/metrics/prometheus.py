@@ -22,7 +22,7 @@ import requests
 from mlgitops.core.analysis.counts import LARGEST_COUNT
 from mlgitops.core.configuration import PrometheusSource
 from mlgitops.core.errors import Unavailable
-from mlgitops.ports.metrics import Arm, Sample
+from mlgitops.ports.metrics import Arm, Sample, SliceCounts
 
 SERVICE: Final = "Prometheus"
 LARGEST_ANSWER_BYTES: Final = 128 * 1024 * 1024
@@ -32,10 +32,11 @@ WHOLE: Final = 1e-6
 """How far from a whole number a count may be: servers that keep counts as floats."""
 COHORT: Final = re.compile(r"\d{1,9}-\d{1,4}")
 KINDS: Final = ("requests", "latency", "labelled")
+OF_SLICES: Final = tuple(f"slice_{kind}" for kind in KINDS)
 
 Target = frozenset[tuple[str, str]]
 """What tells one scraped process from another: the labels that are not about what is counted."""
-_ABOUT: Final = frozenset({"__name__", "environment", "model", "cohort", "arm", "release", "outcome", "le"})
+_ABOUT: Final = frozenset({"__name__", "environment", "model", "cohort", "arm", "release", "outcome", "le", "slice"})
 
 
 class Point(NamedTuple):
@@ -70,6 +71,8 @@ class PrometheusMetrics:
         """Return every sample of a rollout, oldest first; see the port."""
         cohorts = f"{rollout}-.*"
         series = [one for kind in KINDS for one in self._series(kind, environment, model, cohorts)]
+        asked = [kind for kind in OF_SLICES if series and getattr(self._source, kind)]
+        series += [one for kind in asked for one in self._series(kind, environment, model, cohorts)]
         lines = self._lines() if series else {}
         return samples_of(whole_scrapes(without_doubles(series, lines, self._source.same_process)), lines)
 
@@ -90,11 +93,14 @@ class PrometheusMetrics:
     def _series(self, kind: str, environment: str, model: str, cohorts: str) -> Iterator[Series]:
         for found in self._ask(self._selector(kind, environment, model, cohorts)):
             labels = found["metric"]
-            missing = [name for name in (("le",) if kind == "latency" else ("outcome",)) if name not in labels]
+            needed = ["le" if kind.endswith("latency") else "outcome", *(["slice"] if kind in OF_SLICES else [])]
+            missing = [name for name in needed if name not in labels]
             known = COHORT.fullmatch(labels.get("cohort", "")) and labels.get("arm") in set(Arm)
             if missing or not known:
+                *names, last = ["cohort", "arm", *needed]
                 told = ", ".join(f"{name}={value!r:.40}" for name, value in sorted(labels.items()))
-                raise Unavailable(SERVICE, f"a series of the query for {kind} lacks cohort, arm or outcome: {told}")
+                lacks = f"a series of the query for {kind} lacks {', '.join(names)} or {last}"
+                raise Unavailable(SERVICE, f"{lacks}: {told}")
             points, broken = _points(found, kind)
             yield Series(kind, labels, points, broken)
 
@@ -254,7 +260,6 @@ def _of_cohort(cohort: str, series: Sequence[Series], begun: Mapping[Target, Seq
     for number, one in enumerate(series):
         for at, value in grown(one, begun.get(_target(one.labels, ()), ())):
             moments[at].append((number, value))
-    bounds = sorted({float(one.labels["le"]) for one in series if one.kind == "latency"} - {float("inf")})
     counts, told, first, last = [0] * len(series), [-1] * len(series), min(moments, default=0.0), float("-inf")
     for at in sorted(moments):
         for number, value in moments[at]:
@@ -263,23 +268,33 @@ def _of_cohort(cohort: str, series: Sequence[Series], begun: Mapping[Target, Seq
             continue
         told, last = list(counts), at
         for arm in Arm:
-            yield _sample(cohort, arm, at, [(one, count) for one, count in zip(series, counts, strict=True)], bounds)
+            yield _sample(cohort, arm, at, [*zip(series, counts, strict=True)])
 
 
-def _sample(cohort: str, arm: Arm, at: float, counts: Sequence[tuple[Series, int]], bounds: Sequence[float]) -> Sample:
+def _sample(cohort: str, arm: Arm, at: float, counts: Sequence[tuple[Series, int]]) -> Sample:
+    names = sorted({one.labels["slice"] for one, _ in counts if one.kind in OF_SLICES})
+    slices = [SliceCounts(name=name, **_counts(counts, arm, name)) for name in names]
+    moment = datetime.fromtimestamp(at, UTC)
+    return Sample(at=moment, cohort=cohort, arm=arm, **_counts(counts, arm, None), slices=tuple(slices))
+
+
+def _counts(counts: Sequence[tuple[Series, int]], arm: Arm, of: str | None) -> dict[str, Any]:
+    """Return what one arm counted of one slice, None for all requests; with the bounds that either arm has."""
     sums: defaultdict[tuple[str, str], int] = defaultdict(int)
+    bounds = set()
     for series, count in counts:
+        if (series.labels["slice"] if series.kind in OF_SLICES else None) != of:
+            continue
+        if "le" in series.labels:
+            bounds.add(float(series.labels["le"]))
         if series.labels["arm"] == arm:
-            what = str(float(series.labels["le"])) if series.kind == "latency" else series.labels["outcome"]
-            sums[series.kind, what] += count
-    total = {kind: sum(count for (of, _), count in sums.items() if of == kind) for kind in ("requests", "labelled")}
-    return Sample(
-        at=datetime.fromtimestamp(at, UTC),
-        cohort=cohort,
-        arm=arm,
-        total=total["requests"],
-        failed=sums["requests", "failed"],
-        latency=tuple((bound, sums["latency", str(bound)]) for bound in bounds),
-        labelled=total["labelled"],
-        incorrect=sums["labelled", "incorrect"],
-    )
+            what = str(float(series.labels["le"])) if "le" in series.labels else series.labels["outcome"]
+            sums[series.kind.removeprefix("slice_"), what] += count
+    total = {kind: sum(count for (one, _), count in sums.items() if one == kind) for kind in ("requests", "labelled")}
+    return {
+        "total": total["requests"],
+        "failed": sums["requests", "failed"],
+        "latency": tuple((bound, sums["latency", str(bound)]) for bound in sorted(bounds - {math.inf})),
+        "labelled": total["labelled"],
+        "incorrect": sums["labelled", "incorrect"],
+    }

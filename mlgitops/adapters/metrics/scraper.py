@@ -51,7 +51,10 @@ class Key(NamedTuple):
 Tagged = tuple[Key, str]
 """A key and the release that answered: what the router counts by."""
 Counts = dict[str, Any]
-"""`total`, `failed`, `labelled`, `incorrect`, and `latency`: cumulative counts by bound."""
+"""`total`, `failed`, `labelled`, `incorrect`, and `latency`: cumulative counts by bound; `slices`: the same by name."""
+NUMBERS: Final = ("total", "failed", "labelled", "incorrect")
+OF_SLICES: Final = "mlgitops_slice_"
+"""How the names of the counts of slices begin, after which they are like those of all requests."""
 
 
 class Scraper:
@@ -190,20 +193,26 @@ def parse(text: str) -> tuple[str, list[float], dict[Tagged, Counts]]:
 
 def _parsed(text: str) -> tuple[str, list[float], dict[Tagged, Counts]]:
     epoch = ""
-    scalars: defaultdict[Tagged, Counts] = defaultdict(lambda: {"total": 0, "failed": 0, "labelled": 0, "incorrect": 0})
-    buckets: defaultdict[Tagged, defaultdict[float, int]] = defaultdict(lambda: defaultdict(int))
+    scalars: defaultdict[tuple[Tagged, str], Counts] = defaultdict(lambda: dict.fromkeys(NUMBERS, 0))
+    buckets: defaultdict[tuple[Tagged, str], defaultdict[float, int]] = defaultdict(lambda: defaultdict(int))
     for family in text_string_to_metric_families(text):
-        for name, labels, value, *_ in family.samples:
+        for told, labels, value, *_ in family.samples:
+            name = told.replace(OF_SLICES, "mlgitops_")
+            of = labels["slice"] if told.startswith(OF_SLICES) else ""
             if name == "mlgitops_router_info":
                 epoch = labels["epoch"]
             elif name in ("mlgitops_requests_total", "mlgitops_labelled_total"):
-                _add_scalar(scalars[_key(labels)], name, labels["outcome"], int(value))
+                _add_scalar(scalars[_key(labels), of], name, labels["outcome"], int(value))
             elif name == "mlgitops_request_seconds_bucket" and labels["le"] != "+Inf":
-                buckets[_key(labels)][float(labels["le"])] += int(value)
+                buckets[_key(labels), of][float(labels["le"])] += int(value)
     bounds = sorted({bound for counts in buckets.values() for bound in counts})
-    found = {
+    whole: dict[tuple[Tagged, str], Counts] = {
         key: {**counts, "latency": [buckets[key].get(bound, 0) for bound in bounds]} for key, counts in scalars.items()
     }
+    found = {key: counts for (key, of), counts in whole.items() if not of}
+    for (key, of), counts in whole.items():
+        if of:
+            found[key].setdefault("slices", {})[of] = counts
     return epoch, bounds, found
 
 
@@ -232,8 +241,10 @@ def _combined(one: Counts | None, other: Counts | None, by: Callable[[int, int],
     if one is None or other is None:
         return dict(one or other or {})
     latency = [by(first, second) for first, second in zip(one["latency"], other["latency"], strict=False)]
-    names = ("total", "failed", "labelled", "incorrect")
-    return {**{name: by(one[name], other[name]) for name in names}, "latency": latency}
+    ours, theirs = one.get("slices", {}), other.get("slices", {})
+    slices = {name: _combined(ours.get(name), theirs.get(name), by) for name in sorted({*ours, *theirs})}
+    combined = {**{name: by(one[name], other[name]) for name in NUMBERS}, "latency": latency}
+    return combined | ({"slices": slices} if slices else {})
 
 
 def _first_time(file: Path) -> datetime | None:

@@ -44,8 +44,9 @@ SERIES: Final = ("errors", "labels", "latency")
 """Metrics of a rollout in the order of their colours."""
 
 
-def series(kind: str) -> str:
-    """Return the class that gives a metric of a rollout its colour and dashes."""
+def series(name: str) -> str:
+    """Return the class that gives a metric of a rollout its colour and dashes; slices look like their metric."""
+    kind = name.partition("/")[0]
     return f"s{SERIES.index(kind) + 1 if kind in SERIES else len(SERIES)}"
 
 

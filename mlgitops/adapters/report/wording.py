@@ -114,10 +114,11 @@ def event(name: str) -> str:
     return _EVENTS.get(name, name)
 
 
-def metric(kind: str) -> str:
-    """Return what a metric of a rollout is called."""
-    known: Mapping[str, str] = {str(name): words for name, words in NAMES.items()}
-    return known.get(kind, kind)
+def metric(name: str) -> str:
+    """Return what a metric of a rollout is called, by its kind, or by `kind/slice`."""
+    known: Mapping[str, str] = {str(kind): words for kind, words in NAMES.items()}
+    kind, _, of = name.partition("/")
+    return known.get(kind, kind) + (f" of slice {of}" if of else "")
 
 
 def stages(release: Mapping[str, Any]) -> list[tuple[str, Outcome]]:

@@ -1,7 +1,7 @@
 """The router's counts in Prometheus' terms."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -20,6 +20,8 @@ class ServedCollector(Collector):  # type: ignore[misc]  # the library is untype
       request's fault) or `failed` (5xx, timeout, no connection)
     - `mlgitops_request_seconds`: histogram of all of these, as the router saw them
     - `mlgitops_labelled_total{…,outcome}`: outcome `correct` or `incorrect`
+    - `mlgitops_slice_requests_total`, `mlgitops_slice_request_seconds`, `mlgitops_slice_labelled_total`: the same of
+      the requests of each `slice`
     - `mlgitops_router_info{epoch}`: while the epoch is the same, no count ever fell
     - `mlgitops_router_log_errors_total`: lines that could not be written to the log
     """
@@ -29,32 +31,45 @@ class ServedCollector(Collector):  # type: ignore[misc]  # the library is untype
 
     def collect(self) -> Iterator[Metric]:
         """Return the families."""
-        requests = CounterMetricFamily("mlgitops_requests", "Predictions asked for.", labels=[*LABELS, "outcome"])
-        seconds = HistogramMetricFamily("mlgitops_request_seconds", "Time from request to answer.", labels=LABELS)
-        labelled = CounterMetricFamily("mlgitops_labelled", "Requests whose label came.", labels=[*LABELS, "outcome"])
-        for values, series in self._by_release().items():
-            for outcome, count in zip(OUTCOMES, series.outcomes, strict=True):
-                requests.add_metric([*values, outcome], count)
-            seconds.add_metric(values, _cumulative(series.buckets), series.seconds)
-            labelled.add_metric([*values, "correct"], series.labelled - series.incorrect)
-            labelled.add_metric([*values, "incorrect"], series.incorrect)
+        every = self._by_release()
+        yield from _families({key: one for key, one in every.items() if not key[-1]}, "", LABELS)
+        sliced = {key: one for key, one in every.items() if key[-1]}
+        if sliced:
+            yield from _families(sliced, "slice_", (*LABELS, "slice"))
         information = GaugeMetricFamily("mlgitops_router_info", "The router's line of counts.", labels=["epoch"])
         information.add_metric([self._log.epoch], 1)
         errors = CounterMetricFamily("mlgitops_router_log_errors", "Lines that could not be logged.")
         errors.add_metric([], self._log.write_errors)
-        yield from (requests, seconds, labelled, information, errors)
+        yield from (information, errors)
 
     def _by_release(self) -> dict[tuple[str, ...], Series]:
-        """Add up series that differ only in the digest."""
+        """Add up series that differ only in the digest; a key ends with its slice, empty for all requests."""
         merged: defaultdict[tuple[str, ...], Series] = defaultdict(Series)
         for key, series in self._log.current():
-            total = merged[key[: len(LABELS)]]
+            total = merged[(*key[: len(LABELS)], key.slice)]
             total.outcomes = [one + other for one, other in zip(total.outcomes, series.outcomes, strict=True)]
             total.buckets = [one + other for one, other in zip(total.buckets, series.buckets, strict=True)]
             total.seconds += series.seconds
             total.labelled += series.labelled
             total.incorrect += series.incorrect
         return merged
+
+
+def _families(
+    every: Mapping[tuple[str, ...], Series], what: str, labels: Sequence[str]
+) -> tuple[CounterMetricFamily, HistogramMetricFamily, CounterMetricFamily]:
+    name, counted = f"mlgitops_{what}", [*labels, "outcome"]
+    requests = CounterMetricFamily(f"{name}requests", "Predictions asked for.", labels=counted)
+    seconds = HistogramMetricFamily(f"{name}request_seconds", "Time from request to answer.", labels=labels)
+    labelled = CounterMetricFamily(f"{name}labelled", "Requests whose label came.", labels=counted)
+    for key, series in every.items():
+        values = key[: len(labels)]
+        for outcome, count in zip(OUTCOMES, series.outcomes, strict=True):
+            requests.add_metric([*values, outcome], count)
+        seconds.add_metric(values, _cumulative(series.buckets), series.seconds)
+        labelled.add_metric([*values, "correct"], series.labelled - series.incorrect)
+        labelled.add_metric([*values, "incorrect"], series.incorrect)
+    return requests, seconds, labelled
 
 
 def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:

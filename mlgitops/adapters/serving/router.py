@@ -12,8 +12,9 @@
 | `/-/state`, `POST /-/reload` | the configuration in force; its own bearer token |
 
 The side is a function of the request's id (`X-Request-Id`, or one made here) and the weights, so a split can be checked
-request by request. Answers carry `X-Request-Id`, `X-Mlgitops-Release` and `X-Mlgitops-Cohort`. A request for a side
-without a server gets 500 or 503, as Gateway API says, and counts as failed; it never goes to the other side silently.
+request by request. `X-Mlgitops-Slices: mobile,eu` names slices that a request is counted in, too. Answers carry
+`X-Request-Id`, `X-Mlgitops-Release` and `X-Mlgitops-Cohort`. A request for a side without a server gets 500 or 503, as
+Gateway API says, and counts as failed; it never goes to the other side silently.
 """
 
 import argparse
@@ -55,6 +56,10 @@ LABELS_LIMIT: Final = 1_000
 CALL_COST: Final = 20
 """A call without labels costs as much time as some labels."""
 SHORTEST_TOKEN: Final = 16
+SLICES_HEADER: Final = "X-Mlgitops-Slices"
+SLICES_LIMIT: Final = 8
+"""Slices of one request."""
+_SLICE: Final = re.compile(r"[a-z0-9]([a-z0-9._=-]{0,61}[a-z0-9])?")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -130,7 +135,7 @@ class Router:
                 route.environment, route.model, route.cohort, backend.arm, backend.release, backend.artifact_digest
             )
             outcome, predicted = _judge(route, request.path, upstream)
-            self._log.served(request_id, key, outcome, seconds, predicted)
+            self._log.served(request_id, key, outcome, seconds, predicted, slices=_slices(request))
         headers = {"X-Request-Id": request_id, "X-Mlgitops-Cohort": route.cohort}
         if backend is not None and backend.release:
             headers["X-Mlgitops-Release"] = backend.release
@@ -256,6 +261,12 @@ def _request_id(request: web.Request) -> str:
     """Return the client's id when it is a plain one; else a new one, which the answer tells."""
     given = request.headers.get("X-Request-Id", "")
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _slices(request: web.Request) -> list[str]:
+    """Return the slices that the client says the request belongs to; names that no plan could have are left out."""
+    told = request.headers.get(SLICES_HEADER, "")
+    return [name for one in told.split(",", SLICES_LIMIT)[:SLICES_LIMIT] if _SLICE.fullmatch(name := one.strip())]
 
 
 def _judge(route: Route, path: str, upstream: Upstream) -> tuple[str, list[Prediction] | None]:

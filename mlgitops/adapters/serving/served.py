@@ -35,6 +35,8 @@ class SeriesKey(NamedTuple):
     arm: str
     release: str
     artifact_digest: str
+    slice: str = ""
+    """Only requests of this slice; empty for all requests."""
 
 
 @dataclass(kw_only=True)
@@ -66,6 +68,13 @@ class Served:
     """One prediction per row; None when there is nothing a label could be compared with."""
     correct: bool | None = None
     """Whether its label agreed; None before the label came."""
+    slices: Sequence[str] = ()
+    """Slices that it was counted in, too."""
+
+    @property
+    def keys(self) -> list[SeriesKey]:
+        """What it is counted by: all requests, and each of its slices."""
+        return [self.key, *(self.key._replace(slice=name) for name in self.slices)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +87,8 @@ class Limits:
     """Oldest request that still takes a label; counts untouched for as long are no longer told."""
     segment_lines: int = SEGMENT_LINES
     kept_segments: int = KEPT_SEGMENTS
+    slices: int = 20
+    """Most slices that are counted in one step of a model; whoever asks names them, and must not fill the memory."""
 
 
 class ServedLog:
@@ -95,6 +106,8 @@ class ServedLog:
         """Lines that could not be written; requests are served all the same."""
         self._requests: OrderedDict[tuple[str, str, str], Served] = OrderedDict()
         """By environment, model and request id: a client may use one id in several environments."""
+        self._slices: dict[tuple[str, ...], set[str]] = {}
+        """Slices that are counted, by environment, model and cohort."""
         self._numbers: dict[SeriesKey, int] = {}
         self._lines = 0
         self._segment = 0
@@ -104,13 +117,22 @@ class ServedLog:
         self._restore()
 
     def served(
-        self, request_id: str, key: SeriesKey, outcome: str, seconds: float, predicted: list[Prediction] | None
+        self,
+        request_id: str,
+        key: SeriesKey,
+        outcome: str,
+        seconds: float,
+        predicted: list[Prediction] | None,
+        *,
+        slices: Sequence[str] = (),
     ) -> None:
         """Count one request and remember it. A repeated id is counted, and what its first request got stays."""
         # Rounded before it is counted, so that reading the line back counts into the same bucket.
-        at, seconds = round(self._now(), 3), round(seconds, 6)
-        self._add(request_id, Served(key=key, at=at, outcome=outcome, seconds=seconds, predicted=predicted))
-        self._write(["s", at, request_id, self._number(key), outcome, seconds, predicted])
+        at, seconds, counted = round(self._now(), 3), round(seconds, 6), self._counted(key, slices)
+        entry = Served(key=key, at=at, outcome=outcome, seconds=seconds, predicted=predicted, slices=counted)
+        self._add(request_id, entry)
+        line = ["s", at, request_id, self._number(key), outcome, seconds, predicted]
+        self._write([*line, counted] if counted else line)
 
     def label(
         self, environment: str, model: str, request_id: str, label: Sequence[Prediction], tolerance: float | None
@@ -132,8 +154,9 @@ class ServedLog:
         if correct is None:
             return "invalid"
         entry.correct = correct
-        self._count_label(entry.key, self._now(), correct=correct)
-        self._write(["l", round(self._now(), 3), request_id, self._number(entry.key), correct])
+        self._count_label(entry.keys, self._now(), correct=correct)
+        line = ["l", round(self._now(), 3), request_id, self._number(entry.key), correct]
+        self._write([*line, list(entry.slices)] if entry.slices else line)
         return "accepted"
 
     def find(self, environment: str, model: str, request_id: str) -> Served | None:
@@ -146,6 +169,7 @@ class ServedLog:
         for key in [key for key, series in self.series.items() if series.touched_at < oldest]:
             if key[:3] not in self.in_force:
                 del self.series[key]
+                self._slices.pop(key[:3], None)
         return iter(self.series.items())
 
     def close(self) -> None:
@@ -155,23 +179,37 @@ class ServedLog:
             self._file = -1
 
     def _add(self, request_id: str, entry: Served) -> None:
-        series = self.series.setdefault(entry.key, Series())
-        series.outcomes[OUTCOMES.index(entry.outcome)] += 1
-        series.buckets[bisect.bisect_left(LATENCY_BUCKETS_SECONDS, entry.seconds)] += 1
-        series.seconds += entry.seconds
-        series.touched_at = entry.at
+        for key in entry.keys:
+            series = self.series.setdefault(key, Series())
+            series.outcomes[OUTCOMES.index(entry.outcome)] += 1
+            series.buckets[bisect.bisect_left(LATENCY_BUCKETS_SECONDS, entry.seconds)] += 1
+            series.seconds += entry.seconds
+            series.touched_at = entry.at
         self._remember(request_id, entry)
+
+    def _counted(self, key: SeriesKey, slices: Sequence[str]) -> list[str]:
+        """Return those of a request's slices that are counted: as many of a step as there may be, the first ones."""
+        if not slices:
+            return []
+        if key[:3] not in self._slices:
+            self._slices[key[:3]] = {one.slice for one in self.series if one[:3] == key[:3] and one.slice}
+        known = self._slices[key[:3]]
+        for name in slices:
+            if len(known) < self._limits.slices:
+                known.add(name)
+        return [name for name in dict.fromkeys(slices) if name in known]
 
     def _remember(self, request_id: str, entry: Served) -> None:
         self._requests.setdefault((entry.key.environment, entry.key.model, request_id), entry)
         while len(self._requests) > self._limits.requests:
             self._requests.popitem(last=False)
 
-    def _count_label(self, key: SeriesKey, at: float, *, correct: bool) -> None:
-        series = self.series.setdefault(key, Series())
-        series.labelled += 1
-        series.incorrect += not correct
-        series.touched_at = at
+    def _count_label(self, keys: Sequence[SeriesKey], at: float, *, correct: bool) -> None:
+        for key in keys:
+            series = self.series.setdefault(key, Series())
+            series.labelled += 1
+            series.incorrect += not correct
+            series.touched_at = at
 
     def _number(self, key: SeriesKey) -> int:
         """Return the number that stands for a key in this segment, defining it on first use."""
@@ -251,12 +289,15 @@ class ServedLog:
             case "k":
                 keys[line[1]] = SeriesKey(*line[2:])
             case "s":
-                _, at, request_id, number, outcome, seconds, predicted = line
-                entry = Served(key=keys[number], at=at, outcome=outcome, seconds=seconds, predicted=predicted)
+                _, at, request_id, number, outcome, seconds, predicted, *rest = line
+                own, slices = keys[number], rest[0] if rest else ()
+                entry = Served(key=own, at=at, outcome=outcome, seconds=seconds, predicted=predicted, slices=slices)
                 self._add(request_id, entry)
             case "l":
-                _, at, request_id, number, correct = line
-                self._count_label(keys[number], at, correct=correct)
+                _, at, request_id, number, correct, *rest = line
+                slices = rest[0] if rest else ()
+                own = keys[number]
+                self._count_label([own, *(own._replace(slice=name) for name in slices)], at, correct=correct)
                 labelled = self.find(keys[number].environment, keys[number].model, request_id)
                 if labelled is not None:
                     labelled.correct = correct

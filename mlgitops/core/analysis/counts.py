@@ -5,7 +5,7 @@ import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,19 @@ class Arm(enum.StrEnum):
 
     CANARY = "canary"
     BASELINE = "baseline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceCounts:
+    """What a sample counts of the requests of one slice alone; each count is part of the sample's."""
+
+    name: str
+    """The slice, as plans name it."""
+    total: int = 0
+    failed: int = 0
+    latency: tuple[tuple[float, int], ...] = ()
+    labelled: int = 0
+    incorrect: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +55,29 @@ class Sample:
     """Requests whose true label has come."""
     incorrect: int = 0
     """Of these, predicted wrongly."""
+    slices: tuple[SliceCounts, ...] = ()
+    """The same of the slices that were told; a request may belong to several, or to none."""
+
+    def of(self, name: str | None) -> "Sample":
+        """Return what this sample counts of one slice, nothing where it does not tell of it; None for all requests."""
+        if name is None:
+            return self
+        counts = next((one for one in self.slices if one.name == name), SliceCounts(name=name))
+        return replace(
+            self,
+            total=counts.total,
+            failed=counts.failed,
+            latency=counts.latency,
+            labelled=counts.labelled,
+            incorrect=counts.incorrect,
+            slices=(),
+        )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return plain values; `from_mapping` gives the same sample again."""
+        """Return plain values, without slices where there is none; `from_mapping` gives the same sample again."""
+        slices = [{**vars(one), "latency": [list(pair) for pair in one.latency]} for one in self.slices]
         return {
+            **({"slices": slices} if slices else {}),
             "at": self.at.isoformat(),
             "cohort": self.cohort,
             "arm": str(self.arm),
@@ -59,9 +91,13 @@ class Sample:
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "Sample":
         """Return the sample of `to_mapping`; KeyError, TypeError or ValueError of anything else."""
-        latency = tuple([(bound, count) for bound, count in values["latency"]])
-        read = {"at": datetime.fromisoformat(values["at"]), "arm": Arm(values["arm"]), "latency": latency}
-        return cls(**{**values, **read})
+        read = {"at": datetime.fromisoformat(values["at"]), "arm": Arm(values["arm"])}
+        slices = [SliceCounts(**{**one, "latency": _pairs(one["latency"])}) for one in values.get("slices", ())]
+        return cls(**{**values, **read, "latency": _pairs(values["latency"]), "slices": tuple(slices)})
+
+
+def _pairs(values: Iterable[Sequence[Any]]) -> tuple[tuple[float, int], ...]:
+    return tuple([(bound, count) for bound, count in values])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +193,11 @@ def moments(samples: Iterable[Sample]) -> Iterator[tuple[datetime, list[Sample]]
         yield at, list(together)
 
 
+def of_slice(newest: Newest, name: str | None) -> Newest:
+    """Return the newest samples as they count one slice; None for all requests."""
+    return newest if name is None else {key: sample.of(name) for key, sample in newest.items()}
+
+
 def both_arms(newest: Newest, together: Sequence[Sample]) -> list[tuple[str, Sample, Sample]]:
     """Return (cohort, canary, baseline) of the cohorts read together, as far as both arms are known, in their order."""
     cohorts = sorted({sample.cohort for sample in together})
@@ -223,6 +264,8 @@ def check_samples(samples: Sequence[Sample], settled: Newest = MappingProxyType(
             before = newest.get(key)
             if before and not _has_grown(before, sample):
                 problems += _problems_between(before, sample)
+            if before and (before.slices or sample.slices):
+                problems += _slices_between(before, sample)
             newest[key] = sample
     if problems:
         raise InvalidInput(problems)
@@ -248,6 +291,7 @@ def _is_sound(sample: Sample) -> bool:
         and all(map(operator.lt, bounds, bounds[1:]))
         and 0 <= sample.failed <= sample.total
         and 0 <= sample.incorrect <= sample.labelled <= sample.total
+        and not sample.slices
     )
 
 
@@ -277,6 +321,35 @@ def _problems_of(sample: Sample) -> Iterator[Problem]:
         messages += _inner_contradictions(sample)
     for message in messages:
         yield Problem(message=message, pointer=_place(sample))
+    if not wrong:
+        yield from _problems_of_slices(sample)
+
+
+def _problems_of_slices(sample: Sample) -> Iterator[Problem]:
+    """Yield what is wrong with a sample's slices: each counts a part of its requests."""
+    names = [one.name for one in sample.slices]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Problem(message=f"slice {name} is told more than once", pointer=_place(sample))
+    for name in dict.fromkeys(names):
+        part = sample.of(name)
+        problems = list(_problems_of(part))
+        yield from (_in_slice(one, name) for one in problems)
+        for what in ("total", "failed", "labelled", "incorrect") if not problems else ():
+            if getattr(part, what) > getattr(sample, what):
+                message = f"{what} is {getattr(part, what)}, more than the {getattr(sample, what)} of all requests"
+                yield Problem(message=message, pointer=f"{_place(sample)}.slices.{name}")
+
+
+def _slices_between(before: Sample, after: Sample) -> Iterator[Problem]:
+    """Yield in which slices two samples of the same cohort and arm contradict each other."""
+    for name in sorted({one.name for one in (*before.slices, *after.slices)}):
+        pair = before.of(name), after.of(name)
+        if not _has_grown(*pair):
+            yield from (_in_slice(one, name) for one in _problems_between(*pair))
+
+
+def _in_slice(problem: Problem, name: str) -> Problem:
+    return replace(problem, pointer=f"{problem.pointer}.slices.{name}")
 
 
 def _is_count(value: object) -> bool:

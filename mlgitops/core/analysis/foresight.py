@@ -40,7 +40,8 @@ class Need:
 def needs(plan: Plan, requests_per_second: float, rates: Mapping[MetricKind, float], labelled: float) -> list[Need]:
     """Return what each metric needs in each step, as far as the plan gets: nothing follows a step that is held.
 
-    By the number of planned requests alone: a step whose evidence rules the effect out passes somewhat earlier.
+    By the number of planned requests alone: a step whose evidence rules the effect out passes somewhat earlier. What
+    share of the traffic a slice has is not known here, so it is taken to have all: in truth it needs longer.
 
     Args:
         plan: The plan.
@@ -48,7 +49,7 @@ def needs(plan: Plan, requests_per_second: float, rates: Mapping[MetricKind, flo
         rates: The baseline's share of bad outcomes by metric; `DEFAULT_RATES` where there is none.
         labelled: Share of the requests whose label comes; delays are not counted.
     """
-    seen: dict[MetricKind, float] = dict.fromkeys((rule.kind for rule in plan.metrics), 0.0)
+    seen = dict.fromkeys((rule.name for rule in plan.metrics), 0.0)
     found: list[Need] = []
     for number, step in enumerate(plan.steps, start=1):
         per_second = requests_per_second * step.weight_percent / 100
@@ -57,7 +58,7 @@ def needs(plan: Plan, requests_per_second: float, rates: Mapping[MetricKind, flo
             known = per_second * (labelled if rule.kind == "labels" else 1.0)
             whole = _planned(plan, rule, step, rates)
             least = min(whole, _planned(plan, rule, step, rates, gross=True))
-            needed = max(least, math.ceil(whole * (1 - seen[rule.kind])))
+            needed = max(least, math.ceil(whole * (1 - seen[rule.name])))
             of_step.append(_need(plan, number, rule, known, needed))
         found += of_step
         if any(one.held for one in of_step):
@@ -65,7 +66,7 @@ def needs(plan: Plan, requests_per_second: float, rates: Mapping[MetricKind, flo
         lasts = max(one.seconds for one in of_step)
         for rule in plan.metrics:
             known = per_second * (labelled if rule.kind == "labels" else 1.0)
-            seen[rule.kind] += lasts * known / _planned(plan, rule, step, rates)
+            seen[rule.name] += lasts * known / _planned(plan, rule, step, rates)
     return found
 
 

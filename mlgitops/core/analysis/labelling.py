@@ -34,6 +34,10 @@ class Labelling:
         """Return the same, to go on from without changing this one."""
         return Labelling(self.known, self.told)
 
+    def known_mapping(self) -> dict[str, list[int]]:
+        """Return `known` as plain values."""
+        return {cohort: list(labels) for cohort, labels in self.known.items()}
+
     def take(self, together: Sequence[Sample]) -> None:
         """Take the samples of one moment, later than all before."""
         moment: dict[str, dict[Arm, Sample]] = {}

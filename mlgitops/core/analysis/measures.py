@@ -24,6 +24,7 @@ from mlgitops.core.analysis.counts import (
     errors_of,
     labels_of,
     latest,
+    of_slice,
     slower_than,
 )
 from mlgitops.core.configuration import MetricRule
@@ -148,14 +149,14 @@ class MetricEvidence:
             dispersion: Divides every log of evidence, at least 1.
             history: The newest samples from before the rollout, of which the baseline arm shapes the bets.
         """
-        self._dispersion, self._history = dispersion, history
+        self._dispersion, self._slice, self._history = dispersion, rule.slice, of_slice(history, rule.slice)
         self._worse = evidence.worse_bets(evidence.centred_on(rule.effect / rule.margin), margin=rule.margin)
         self._within = evidence.within_bets(rule.effect)
         self._of_labels = rule.kind == "labels"
         self._measure: Measure = labels_of if self._of_labels else errors_of
         self._processes = 1
         self._strata: dict[str, _Stratum] = {}
-        known = _of_baseline(history, self._measure)
+        known = _of_baseline(self._history, self._measure)
         self._before = [known.total, known.bad]
         self._until: datetime | None = None
         self._track = _Track(kept=[])
@@ -168,6 +169,9 @@ class MetricEvidence:
             together: The samples of that moment.
             pairs: (cohort, canary, baseline) of the cohorts with a new sample, as of now.
         """
+        if self._slice is not None:
+            together = [sample.of(self._slice) for sample in together]
+            pairs = [(cohort, one.of(self._slice), other.of(self._slice)) for cohort, one, other in pairs]
         if not self._can_read(together):
             return
         grown, places, most = [], self._places(), 0.0
@@ -201,7 +205,7 @@ class MetricEvidence:
         if self._until is not None and course[-1][0] != self._until:
             course = [*course, (self._until, now)]
         return Reading(
-            **self._shown(newest),
+            **self._shown(of_slice(newest, self._slice)),
             log_evidence=now,
             highest=max(self._track.highest, now),
             log_within=self._mean(logs),

@@ -31,17 +31,18 @@ def metric(found: Mapping[str, Any]) -> str:
         found: One of `verdict.metrics` of a record, as `MetricVerdict.to_mapping` writes it.
     """
     kind = str(found["kind"])
+    name = _NAMES.get(kind, kind) + (f" in slice {found['slice']}" if found.get("slice") else "")
     canary, baseline = found["canary"], found["baseline"]
     if not canary["total"] or not baseline["total"]:
         silent = "new" if not canary["total"] else "old"
-        return f"{_NAMES.get(kind, kind)}: nothing is known yet of the {silent} release, so nothing follows."
+        return f"{name}: nothing is known yet of the {silent} release, so nothing follows."
     bounds: Sequence[float] = found.get("bounds") or ()
     bound = seconds(bounds[len(bounds) // 2]) if bounds else "allowed"
     went = _BAD.get(kind, "went badly").format(bound=bound)
     new, old = canary["bad"] / canary["total"], baseline["bad"] / baseline["total"]
     of = _common(new, old)
     return (
-        f"{_NAMES.get(kind, kind)}: of every {of:,} {_WHAT.get(kind, 'requests')}, {_frequency(new, of)} {went} on the "
+        f"{name}: of every {of:,} {_WHAT.get(kind, 'requests')}, {_frequency(new, of)} {went} on the "
         f"new release and {_frequency(old, of)} on the old one, which answered at the same time "
         f"(counted: {canary['bad']:,} of {canary['total']:,}, and {baseline['bad']:,} of {baseline['total']:,}). "
         f"{_why(found)}"

@@ -12,7 +12,7 @@ from mlgitops.core.analysis.noise import Noise
 from mlgitops.core.configuration import MetricRule
 from mlgitops.core.errors import InvalidInput
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of what `Running.to_mapping` gives; an older or younger one is calculated anew."""
 
 
@@ -24,42 +24,48 @@ class Look:
     """One for each metric."""
     newest: Newest
     """The newest sample of each (cohort, arm)."""
-    one_sided: str
-    """Where labels came to one arm more than chance explains; empty for nowhere."""
+    one_sided: Mapping[str | None, str]
+    """Where labels came to one arm more than chance explains, by slice, None for all requests; empty for nowhere."""
 
 
 class _State:
     """What was settled: counts and evidence up to a moment."""
 
     def __init__(
-        self, metrics: Sequence[MetricEvidence], labelling: Labelling, newest: dict[tuple[str, Arm], Sample]
+        self,
+        metrics: Sequence[MetricEvidence],
+        labelling: Mapping[str | None, Labelling],
+        newest: dict[tuple[str, Arm], Sample],
     ) -> None:
         self.metrics, self.labelling, self.newest = metrics, labelling, newest
 
     def after(self, settled: Iterable[tuple[datetime, list[Sample]]]) -> "_State":
         """Return the state after further moments."""
-        other = _State([metric.copy() for metric in self.metrics], self.labelling.copy(), dict(self.newest))
+        labelling = {name: one.copy() for name, one in self.labelling.items()}
+        other = _State([metric.copy() for metric in self.metrics], labelling, dict(self.newest))
         for at, together in settled:
             other.newest.update({(sample.cohort, sample.arm): sample for sample in together})
             pairs = both_arms(other.newest, together)
             for metric in other.metrics:
                 metric.take(at, together, pairs)
-            other.labelling.take(together)
+            for name, one in labelling.items():
+                one.take([sample.of(name) for sample in together])
         return other
 
     def to_mapping(self) -> dict[str, Any]:
-        known = {cohort: list(labels) for cohort, labels in self.labelling.known.items()}
         return {
             "metrics": [metric.to_mapping() for metric in self.metrics],
-            "labels": {"known": known, "told": self.labelling.told},
+            "labels": [[name, one.known_mapping(), one.told] for name, one in self.labelling.items()],
             "newest": [sample.to_mapping() for sample in self.newest.values()],
         }
 
     def resume(self, values: Mapping[str, Any]) -> None:
         for metric, one in zip(self.metrics, values["metrics"], strict=True):
             metric.resume(one)
-        known = {cohort: (one[0], one[1]) for cohort, one in values["labels"]["known"].items()}
-        self.labelling = Labelling(known, values["labels"]["told"])
+        self.labelling = {
+            name: Labelling({cohort: (one[0], one[1]) for cohort, one in known.items()}, told)
+            for name, known, told in values["labels"]
+        }
         newest = map(Sample.from_mapping, values["newest"])
         self.newest = {(sample.cohort, sample.arm): sample for sample in newest}
 
@@ -91,7 +97,8 @@ class Running:
             history: Checked samples from before the rollout; their baseline arm shapes the bets.
         """
         metrics = [begun(rule, noise.dispersion, history) for rule, noise in zip(rules, noises, strict=True)]
-        return cls(rules=tuple(rules), noises=tuple(noises), state=_State(metrics, Labelling(), {}))
+        labelling = {name: Labelling() for name in dict.fromkeys((None, *(rule.slice for rule in rules)))}
+        return cls(rules=tuple(rules), noises=tuple(noises), state=_State(metrics, labelling, {}))
 
     def after(self, samples: Sequence[Sample]) -> "Running":
         """Return the evidence with these samples added.
@@ -113,7 +120,9 @@ class Running:
         """Return what is known now, the newest moment included."""
         now = self.state.after(moments(self.pending))
         readings = tuple(metric.reading(now.newest) for metric in now.metrics)
-        return Look(readings=readings, newest=now.newest, one_sided=now.labelling.told)
+        return Look(
+            readings=readings, newest=now.newest, one_sided={name: one.told for name, one in now.labelling.items()}
+        )
 
     def to_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON; their size depends on the steps and metrics, and hardly on the time."""
@@ -141,4 +150,4 @@ class Running:
 
     def _identity(self) -> list[list[Any]]:
         both = zip(self.rules, self.noises, strict=True)
-        return [[rule.kind, rule.effect, rule.margin, noise.dispersion] for rule, noise in both]
+        return [[rule.name, rule.effect, rule.margin, noise.dispersion] for rule, noise in both]

@@ -35,7 +35,7 @@ def noises(samples: Sequence[Sample], rules: Sequence[MetricRule]) -> Mapping[st
 
     Args:
         samples: All samples of the cohort in which the twins shared the traffic, and no others.
-        rules: The metrics to measure; of each, the kind matters.
+        rules: The metrics to measure; of each, kind and slice matter.
 
     Returns:
         A noise for each metric with enough blocks of history; nothing where the counts contradict themselves.
@@ -49,6 +49,7 @@ def noises(samples: Sequence[Sample], rules: Sequence[MetricRule]) -> Mapping[st
 
 
 def _noise(samples: Sequence[Sample], rule: MetricRule) -> Noise | None:
+    samples = [one.of(rule.slice) for one in samples]
     found = [noise_in(minutes(samples, measure)) for measure in _measures(samples, rule)]
     known = [noise for noise in found if noise is not None]
     return max(known, key=lambda noise: noise.dispersion, default=None)

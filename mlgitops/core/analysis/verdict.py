@@ -106,8 +106,8 @@ class CohortDetail:
 class MetricVerdict:
     """What one metric says."""
 
-    kind: MetricKind
-    """Which metric."""
+    rule: MetricRule
+    """Which metric, what must be seen, and what is tolerated."""
     outcome: Outcome
     """Its own outcome, as if the step's time were over."""
     reason: Reason
@@ -118,10 +118,6 @@ class MetricVerdict:
     """Over the whole rollout; for latency at the middle bound."""
     baseline: ArmCounts
     """The same of the concurrent baseline."""
-    effect: float
-    """Odds ratio (canary over baseline) that must be seen."""
-    margin: float
-    """Odds ratio that is tolerated."""
     noise: Noise
     """What the log evidence was divided by, and who says so."""
     estimate: Estimate
@@ -154,6 +150,16 @@ class MetricVerdict:
     """(moment, ln E against "no worse than the margin") over the rollout, for a plot; not part of the mapping."""
 
     @property
+    def kind(self) -> MetricKind:
+        """What is counted."""
+        return self.rule.kind
+
+    @property
+    def name(self) -> str:
+        """What tells it from the other metrics."""
+        return self.rule.name
+
+    @property
     def can_pass_early(self) -> bool:
         """The step's own requests rule the named effect out, and are enough to show a gross one."""
         ruled_out = self.log_evidence_within_step >= self.threshold_within
@@ -167,14 +173,15 @@ class MetricVerdict:
     def to_mapping(self) -> dict[str, Any]:
         """Return plain values for a decision record; no NaN, no infinity."""
         return {
-            "kind": self.kind,
+            "kind": self.rule.kind,
+            "slice": self.rule.slice,
             "outcome": str(self.outcome),
             "reason": str(self.reason),
             "words": self.words,
             "canary": _plain(self.canary),
             "baseline": _plain(self.baseline),
-            "effect": self.effect,
-            "margin": self.margin,
+            "effect": self.rule.effect,
+            "margin": self.rule.margin,
             "dispersion": self.noise.dispersion,
             "dispersionSource": str(self.noise.source),
             "dispersionBlocks": self.noise.blocks,
@@ -355,10 +362,10 @@ def conclude(
     outcome, reason = _combined(metrics, time_over=elapsed_seconds >= step_seconds, early=early)
     said = words.of_verdict(
         reason,
-        [(metric.kind, metric.outcome, metric.words) for metric in metrics],
+        [(metric.rule, metric.outcome, metric.words) for metric in metrics],
         cohort=cohort,
         remaining_seconds=step_seconds - elapsed_seconds,
-        noises=[(metric.kind, metric.noise) for metric in metrics],
+        noises=[(metric.rule, metric.noise) for metric in metrics],
     )
     return Verdict(
         outcome=outcome,
@@ -389,12 +396,12 @@ def _judge_metric(reading: Reading, rule: MetricRule, context: _Context) -> Metr
     strata = list(reading.strata.values())
     canary, baseline = (sum(side, ArmCounts()) for side in zip(*strata, strict=True)) if strata else of_step
     needs = _needs(reading, rule, context)
-    distorted = context.look.one_sided if rule.kind == "labels" else ""
+    distorted = context.look.one_sided.get(rule.slice, "") if rule.kind == "labels" else ""
     missing = distorted or reading.missing or _silent_arm(context.look.newest, context.cohort)
     reason = Reason.METRIC_UNAVAILABLE if distorted else _reason(reading, of_step[0].total, needs, missing, context)
     found = estimate(strata, dispersion=context.noise.dispersion)
     sentences = (
-        words.of_counts(rule.kind, canary, baseline, reading.bound_seconds),
+        words.of_counts(rule, canary, baseline, reading.bound_seconds),
         words.of_estimate(found),
         words.of_evidence(reading.highest, context.threshold, rule.margin),
         words.of_conclusion(
@@ -408,14 +415,12 @@ def _judge_metric(reading: Reading, rule: MetricRule, context: _Context) -> Metr
         ),
     )
     return MetricVerdict(
-        kind=rule.kind,
+        rule=rule,
         outcome=_OUTCOMES[reason],
         reason=reason,
         words=" ".join(sentence for sentence in sentences if sentence),
         canary=canary,
         baseline=baseline,
-        effect=rule.effect,
-        margin=rule.margin,
         noise=context.noise,
         estimate=found,
         log_evidence=reading.log_evidence,

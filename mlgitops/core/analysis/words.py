@@ -25,16 +25,22 @@ _HEADLINES: Final = {
 }
 
 
-def of_counts(kind: MetricKind, canary: ArmCounts, baseline: ArmCounts, bound_seconds: float | None = None) -> str:
+def name_of(rule: MetricRule) -> str:
+    """Return what people call a metric: `errors`, or `errors of slice mobile`."""
+    return NAMES[rule.kind] if rule.slice is None else f"{NAMES[rule.kind]} of slice {rule.slice}"
+
+
+def of_counts(rule: MetricRule, canary: ArmCounts, baseline: ArmCounts, bound_seconds: float | None = None) -> str:
     """Say what both arms met, like `Of 412 labelled canary requests 61 were wrong (14.8 %), against 3.1 % of 3,720`."""
+    kind, within = rule.kind, "" if rule.slice is None else f" in slice {rule.slice}"
     labelled = "labelled " if kind == "labels" else ""
     if canary.rate is None or baseline.rate is None:
         silent = "canary" if canary.rate is None else "baseline"
-        return f"No {labelled}request of the {silent} yet."
+        return f"No {labelled}request of the {silent}{within} yet."
     took = "took longer" if bound_seconds is None else f"took longer than {seconds(bound_seconds)}"
     went = {"errors": "failed", "latency": took, "labels": "was wrong" if canary.bad == 1 else "were wrong"}[kind]
     return (
-        f"Of {canary.total:,} {labelled}canary requests {canary.bad:,} {went} ({percent(canary.rate)}), "
+        f"Of {canary.total:,} {labelled}canary requests{within} {canary.bad:,} {went} ({percent(canary.rate)}), "
         f"against {percent(baseline.rate)} of {baseline.total:,} on the baseline."
     )
 
@@ -98,20 +104,20 @@ def of_conclusion(
 
 def of_verdict(
     reason: Reason,
-    metrics: Sequence[tuple[MetricKind, Outcome, str]],
+    metrics: Sequence[tuple[MetricRule, Outcome, str]],
     *,
     cohort: str,
     remaining_seconds: float,
-    noises: Sequence[tuple[MetricKind, Noise]],
+    noises: Sequence[tuple[MetricRule, Noise]],
 ) -> str:
     """Say it all: the headline, the metrics with the worst first, and what was assumed.
 
     Args:
         reason: Why the verdict came out as it did.
-        metrics: Kind, outcome and words of each metric.
+        metrics: Rule, outcome and words of each metric.
         cohort: The step that was judged.
         remaining_seconds: Time of the step that is left; negative once it is over.
-        noises: Kind of each metric, and the noise it was judged by.
+        noises: Rule of each metric, and the noise it was judged by.
     """
     headline = f"{_HEADLINES[reason]} (step {cohort})"
     if reason is Reason.EFFECT_RULED_OUT and remaining_seconds > 0:
@@ -121,22 +127,22 @@ def of_verdict(
     if reason is Reason.WORSE:
         metrics = [metric for metric in metrics if metric[1] is Outcome.FAILED]
     parts = [headline + "."]
-    parts += [f"{NAMES[kind].capitalize()}: {text}" for kind, _, text in metrics]
+    parts += [f"{name_of(rule).capitalize()}: {text}" for rule, _, text in metrics]
     return " ".join([*parts, *_of_noises(noises)])
 
 
-def _of_noises(noises: Sequence[tuple[MetricKind, Noise]]) -> list[str]:
+def _of_noises(noises: Sequence[tuple[MetricRule, Noise]]) -> list[str]:
     """Say where the dispersions come from; nothing of those that the plan says."""
     told = []
-    for kind, noise in noises:
+    for rule, noise in noises:
         if noise.source is NoiseSource.HISTORY:
             hours = seconds(60.0 * BLOCK_MINUTES * (noise.blocks or 0))
             of = "two groups of one version" if noise.rollout is None else f"the twins of rollout {noise.rollout}"
             what = f"{hours} of {of} show a dispersion of {noise.dispersion:.3g}"
-            told.append(f"Noise of {NAMES[kind]}: {what}.")
-    assumed = [(kind, noise) for kind, noise in noises if noise.source is NoiseSource.DEFAULT]
+            told.append(f"Noise of {name_of(rule)}: {what}.")
+    assumed = [(rule, noise) for rule, noise in noises if noise.source is NoiseSource.DEFAULT]
     if assumed:
-        of = "" if len(assumed) == len(noises) else f" of {' and '.join(NAMES[kind] for kind, _ in assumed)}"
+        of = "" if len(assumed) == len(noises) else f" of {' and '.join(name_of(rule) for rule, _ in assumed)}"
         told.append(
             f"Noise{of}: no history says how much, so a dispersion of {assumed[0][1].dispersion:g} was assumed."
         )

@@ -108,7 +108,8 @@ def _check_plan(source: Source, pointer: Path) -> None:
             message = f"weight {two['weight']} does not follow {one['weight']}: weights must rise"
             source.refuse(place, message, "order the steps by weight, each once")
     rules = source.entries(*pointer, "metrics")
-    source.check_unique([((*pointer, "metrics", at, "kind"), one["kind"]) for at, one in rules], "the metric")
+    named = [((*pointer, "metrics", at, "kind"), MetricRule.from_mapping(one).name) for at, one in rules]
+    source.check_unique(named, "the metric")
     for at, one in rules:
         margin = one.get("margin", 1)
         if one["effect"] <= margin:
@@ -139,7 +140,8 @@ def _build(value: Mapping[str, Any]) -> EnvironmentsConfiguration:
 
 def _check_selectors(source: Source) -> None:
     """Refuse queries that would mix models or rollouts, or that are more than the selector of a counter."""
-    for key in ("requests", "latency", "labelled"):
+    kinds = ("requests", "latency", "labelled")
+    for key in (*kinds, *(f"slice{kind.capitalize()}" for kind in kinds)):
         pointer: Path = ("metrics", "prometheus", key)
         written = source.sound(*pointer)
         if not isinstance(written, str):
@@ -153,7 +155,12 @@ def _check_selectors(source: Source) -> None:
 
 
 def _metrics_source(value: Mapping[str, Any]) -> MetricsSource:
-    names = {"sameProcess": "same_process", "lookbackSeconds": "lookback_seconds", "timeoutSeconds": "timeout_seconds"}
+    slices = {f"slice{kind.capitalize()}": f"slice_{kind}" for kind in ("requests", "latency", "labelled")}
+    names = slices | {
+        "sameProcess": "same_process",
+        "lookbackSeconds": "lookback_seconds",
+        "timeoutSeconds": "timeout_seconds",
+    }
     asked = {names.get(key, key): one for key, one in value.get("prometheus", {}).items()}
     if "same_process" in asked:
         asked["same_process"] = tuple(asked["same_process"])

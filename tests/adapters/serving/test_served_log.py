@@ -142,3 +142,37 @@ def test_the_histogram_counts_every_request_once(tmp_path: Path) -> None:
     family = next(one for one in ServedCollector(log).collect() if one.name == "mlgitops_request_seconds")
     buckets = {one.labels["le"]: one.value for one in family.samples if one.name.endswith("_bucket")}
     assert (buckets["0.001"], buckets["0.0015"], buckets["0.4"], buckets["10.0"], buckets["+Inf"]) == (2, 3, 4, 4, 5)
+
+
+def test_slices_outlive_the_process_and_their_requests(tmp_path: Path) -> None:
+    """Counts of slices are read back as they were, and a label is counted once in each, whenever it comes."""
+    limits = Limits(segment_lines=7, kept_segments=4)
+    log = ServedLog(tmp_path, limits=limits)
+    for number in range(40):
+        slices = [("mobile", "eu"), ("mobile",), ()][number % 3]
+        log.served(f"r{number}", KEY, "ok", 0.01, [1], slices=slices)
+        if number >= 4:
+            assert log.label("production", "digits", f"r{number - 4}", [number % 2], None) == "accepted"
+        before = view(log)
+        log.close()
+        log = ServedLog(tmp_path, limits=limits)
+        assert view(log) == before
+    assert log.label("production", "digits", "r35", [1], None) == "repeated"
+    every, mobile, eu = (log.series[KEY._replace(slice=name)] for name in ("", "mobile", "eu"))
+    assert [sum(one.outcomes) for one in (every, mobile, eu)] == [40, 27, 14]
+    assert [one.labelled for one in (every, mobile, eu)] == [36, 24, 12]
+
+
+def test_slices_are_bounded(tmp_path: Path) -> None:
+    """Whoever sends requests names their slices: there are so many of a step and no more, and all requests count."""
+    log = ServedLog(tmp_path, limits=Limits(slices=3))
+    for number in range(50):
+        log.served(f"r{number}", KEY, "ok", 0.01, [1], slices=[f"s{number}", "s0"])
+    log.served("other", OTHER, "ok", 0.01, [1], slices=["late"])
+    log.close()
+    again = ServedLog(tmp_path, limits=Limits(slices=3))
+    again.served("more", KEY, "ok", 0.01, [1], slices=["s99", "s1"])
+    assert {key.slice for key in again.series if key[:3] == KEY[:3]} == {"", "s0", "s1", "s2"}
+    assert OTHER._replace(slice="late") in again.series
+    assert sum(again.series[KEY].outcomes) == 51
+    assert sum(again.series[KEY._replace(slice="s1")].outcomes) == 2

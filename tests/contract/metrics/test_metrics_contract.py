@@ -30,7 +30,10 @@ from mlgitops.ports.metrics import Arm, Counts, Sample
 from tests.support.prometheus import prometheus
 
 Totals = Mapping[str, tuple[int, int, int, int]]
-"""(total, failed, labelled, incorrect) by `<cohort> <arm>`; half of the requests took at most 0.1 s."""
+"""(total, failed, labelled, incorrect) by `<cohort> <arm>`, or by `<cohort> <arm> <slice>`.
+
+Half of the requests took at most 0.1 s.
+"""
 EPOCH = "one"
 
 
@@ -60,16 +63,17 @@ def exposition(epoch: str, totals: Totals) -> str:
     """Return what the router tells."""
     lines = [f'mlgitops_router_info{{epoch="{epoch}"}} 1']
     for name, (total, failed, labelled, incorrect) in totals.items():
-        cohort, arm = name.split()
+        cohort, arm, *of = name.split()
         labels = f'environment="production",model="digits",cohort="{cohort}",arm="{arm}",release="0123456789ab"'
+        labels, begins = (f'{labels},slice="{of[0]}"', "mlgitops_slice") if of else (labels, "mlgitops")
         lines += [
-            f'mlgitops_requests_total{{{labels},outcome="ok"}} {total - failed}',
-            f'mlgitops_requests_total{{{labels},outcome="failed"}} {failed}',
-            f'mlgitops_labelled_total{{{labels},outcome="correct"}} {labelled - incorrect}',
-            f'mlgitops_labelled_total{{{labels},outcome="incorrect"}} {incorrect}',
-            f'mlgitops_request_seconds_bucket{{{labels},le="0.1"}} {total // 2}',
-            f'mlgitops_request_seconds_bucket{{{labels},le="1.0"}} {total}',
-            f'mlgitops_request_seconds_bucket{{{labels},le="+Inf"}} {total}',
+            f'{begins}_requests_total{{{labels},outcome="ok"}} {total - failed}',
+            f'{begins}_requests_total{{{labels},outcome="failed"}} {failed}',
+            f'{begins}_labelled_total{{{labels},outcome="correct"}} {labelled - incorrect}',
+            f'{begins}_labelled_total{{{labels},outcome="incorrect"}} {incorrect}',
+            f'{begins}_request_seconds_bucket{{{labels},le="0.1"}} {total // 2}',
+            f'{begins}_request_seconds_bucket{{{labels},le="1.0"}} {total}',
+            f'{begins}_request_seconds_bucket{{{labels},le="+Inf"}} {total}',
         ]
     return "\n".join(lines) + "\n"
 
@@ -124,14 +128,24 @@ def command(folder: Path) -> Iterator[Place]:
             epochs.append(epoch)
         last.update(totals)
         with table.open("a") as file:
-            for name, one in totals.items():
-                total, failed, labelled, incorrect = map(sum, zip(base.get(name, (0,) * 4), one, strict=True))
-                cohort, arm = name.split()
-                line = {"at": at.isoformat(), "cohort": cohort, "arm": arm, "total": total, "failed": failed}
-                line |= {"labelled": labelled, "incorrect": incorrect, "latency": [[0.1, total // 2], [1.0, total]]}
-                file.write(json.dumps(line) + "\n")
+            counts = {
+                tuple(name.split()): _told(*map(sum, zip(base.get(name, (0,) * 4), one, strict=True)))
+                for name, one in totals.items()
+            }
+            for (cohort, arm, *of), one in counts.items():
+                slices = [
+                    {"name": key[2], **own} for key, own in counts.items() if key[:2] == (cohort, arm) and key[2:]
+                ]
+                line = {"at": at.isoformat(), "cohort": cohort, "arm": arm, **one, "slices": slices}
+                if not of:
+                    file.write(json.dumps(line) + "\n")
 
     yield Place(CommandMetrics([sys.executable, str(told), str(table)]), show)
+
+
+def _told(total: int, failed: int, labelled: int, incorrect: int) -> dict[str, object]:
+    counts = {"total": total, "failed": failed, "labelled": labelled, "incorrect": incorrect}
+    return {**counts, "latency": [[0.1, total // 2], [1.0, total]]}
 
 
 @contextmanager
@@ -248,3 +262,28 @@ def test_a_source_that_works_has_no_problem(place: Place) -> None:
     """What serves now is counted, so a canary beside it could be judged."""
     place.show(r3_3_canary=(10, 1, 0, 0), r3_3_baseline=(90, 1, 0, 0))
     assert place.counts.problem("production", "digits") == ""
+
+
+def test_slices_are_told_beside_all_requests(place: Place) -> None:
+    """Each slice has counts of its own, over restarts too, and what is counted in slices adds nothing to the whole."""
+    place.show(
+        r4_1_canary=(10, 1, 4, 1),
+        r4_1_canary_mobile=(4, 1, 2, 1),
+        r4_1_canary_eu=(9, 0, 0, 0),
+        r4_1_baseline=(9, 1, 0, 0),
+    )
+    place.show(
+        "two",
+        r4_1_canary=(6, 1, 0, 0),
+        r4_1_canary_mobile=(6, 1, 0, 0),
+        r4_1_canary_eu=(0, 0, 0, 0),
+        r4_1_baseline=(20, 2, 0, 0),
+    )
+    newest = {one.arm: one for one in place.samples()}
+    canary = newest[Arm.CANARY]
+    assert (canary.total, canary.failed, canary.labelled, canary.incorrect) == (16, 2, 4, 1)
+    mobile, eu = canary.of("mobile"), canary.of("eu")
+    assert (mobile.total, mobile.failed, mobile.labelled, mobile.incorrect) == (10, 2, 2, 1)
+    assert mobile.latency == ((0.1, 5), (1.0, 10))
+    assert (eu.total, eu.failed, eu.labelled) == (9, 0, 0)
+    assert newest[Arm.BASELINE].of("mobile").total == 0

@@ -137,18 +137,24 @@ class Engine:
         answer = self.ask("POST", f"/{environment}/digits/labels", body, token=token or self.serving.label_token())
         return dict(json.loads(answer.body))
 
-    def send(self, environment: str, ids: Sequence[str], body: bytes = ONE) -> list[tuple[int, Mapping[str, str]]]:
+    def send(
+        self, environment: str, ids: Sequence[str], body: bytes = ONE, *, slices: str = ""
+    ) -> list[tuple[int, Mapping[str, str]]]:
         """Send one prediction per id, in order, and return status and headers of each answer."""
-        return asyncio.run(self._send(environment, ids, body))
+        return asyncio.run(self._send(environment, ids, body, {"X-Mlgitops-Slices": slices} if slices else {}))
 
-    async def _send(self, environment: str, ids: Sequence[str], body: bytes) -> list[tuple[int, Mapping[str, str]]]:
+    async def _send(
+        self, environment: str, ids: Sequence[str], body: bytes, headers: Mapping[str, str]
+    ) -> list[tuple[int, Mapping[str, str]]]:
         gate = asyncio.Semaphore(8)
         async with aiohttp.ClientSession() as session:
 
             async def one(request_id: str) -> tuple[int, Mapping[str, str]]:
                 async with (
                     gate,
-                    session.post(self.url(environment), data=body, headers={"X-Request-Id": request_id}) as answer,
+                    session.post(
+                        self.url(environment), data=body, headers={**headers, "X-Request-Id": request_id}
+                    ) as answer,
                 ):
                     await answer.read()
                     return answer.status, answer.headers

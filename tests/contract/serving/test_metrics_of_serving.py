@@ -40,3 +40,25 @@ def test_samples_are_what_users_met_also_across_a_killed_router(engine: Engine, 
         Arm.BASELINE: (3 * baseline, 0, baseline, 0),
     }
     assert all(one.latency[-1] == (10.0, one.total) for one in last.values())
+
+
+def test_slices_that_clients_name_reach_the_samples(engine: Engine, tmp_path: Path) -> None:
+    """Requests and labels are counted in each slice that the request named; names that no plan could have are not."""
+    home = tmp_path / "metrics"
+    one = engine.model(favours=0)
+    engine.apply("production", service("digits", *one, "a" * 12), route("digits", 100, 0, "6-1"))
+    engine.until_ready("production", Arm.BASELINE)
+    scraper = Scraper(home, lambda: engine.controller.router_port, SystemClock(), interval_seconds=0)
+    ids = [f"r{number}" for number in range(12)]
+    engine.send("production", ids[:4], slices='mobile, eu,,mobile,"x",UPPER')
+    engine.send("production", ids[4:10], slices="mobile")
+    engine.send("production", ids[10:])
+    engine.labels("production", [(one, int(one == "r0")) for one in ids])
+    scraper.tick()
+    [sample] = EmbeddedMetrics(home).samples("production", "digits", 6)
+    assert {one.name: (one.total, one.failed, one.labelled, one.incorrect) for one in sample.slices} == {
+        "eu": (4, 0, 4, 1),
+        "mobile": (10, 0, 10, 1),
+    }
+    assert (sample.total, sample.labelled, sample.incorrect) == (12, 12, 1)
+    assert sample.of("mobile").latency[-1] == (10.0, 10)
