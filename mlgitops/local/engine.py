@@ -16,6 +16,7 @@ from mlgitops.adapters.clock import SystemClock
 from mlgitops.adapters.cluster.controller import ClusterController
 from mlgitops.adapters.metrics.scraper import Scraper
 from mlgitops.adapters.serving.controller import ServingController
+from mlgitops.adapters.serving.embedded import EmbeddedServing
 from mlgitops.adapters.store.folder import FolderStore
 from mlgitops.app.context import World
 from mlgitops.app.reconciling import reconcile
@@ -25,6 +26,7 @@ from mlgitops.core.names import ImageReference
 from mlgitops.local import wiring
 from mlgitops.local.applying import Applier
 from mlgitops.local.housekeeping import Housekeeping
+from mlgitops.local.labels import Labels
 from mlgitops.local.pushes import END_SECONDS, Pushes
 from mlgitops.local.setup import ENVIRONMENT_REPOSITORY
 from mlgitops.local.telling import Problems, Seldom
@@ -35,6 +37,7 @@ TICK_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 0.5
 RECONCILE_SECONDS: Final = 0.5
 """Longest pause between two passes; what jobs or services do ends it."""
+LABELS_SECONDS: Final = 1.0
 HOUSEKEEPING_SECONDS: Final = 3600.0
 
 
@@ -82,6 +85,7 @@ class Engine:
             raise
         self._scraper = Scraper(home / wiring.METRICS, lambda: self._serving.router_port, clock, interval_seconds=0.5)
         self._problems = Problems(observer, home / "bug.txt")
+        self._labels = Labels(home, store, EmbeddedServing(home / wiring.SERVING), Seldom(observer), self._problems)
         self._applier = Applier(world.repository, self._cluster, self._serving, self._problems)
         self._pushes = Pushes(home, observer)
         self._seen: dict[str, str | None] = {}
@@ -99,7 +103,7 @@ class Engine:
 
     def run(self) -> None:
         """Run until `stop`; what trains is drained and goes on next time, what serves ends."""
-        work = (self._reconciling, self._taking, self._keeping)
+        work = (self._reconciling, self._taking, self._labelling, self._keeping)
         others = [threading.Thread(target=one, name=one.__name__.strip("_")) for one in work]
         for one in others:
             one.start()
@@ -161,6 +165,12 @@ class Engine:
     def _taking(self) -> None:
         while not self._stop.wait(TICK_SECONDS):
             self._problems.attempt("pushes", self._pushes.look)
+
+    # --- labels -------------------------------------------------------------------------------------------------------
+
+    def _labelling(self) -> None:
+        while not self._stop.wait(LABELS_SECONDS):
+            self._problems.attempt("reading labels", self._labels.look)
 
     # --- housekeeping -------------------------------------------------------------------------------------------------
 

@@ -171,6 +171,29 @@ def test_what_is_broken_on_main_takes_nothing_down(machine):
     assert children() == before
 
 
+def test_labels_in_the_store_are_counted_while_it_runs(machine):
+    """A label that is written beside a running engine is soon the label of its request, and a broken line is told."""
+    machine.write(release(machine, "first", 2))
+    machine.start()
+    machine.until(lambda: machine.answer() == [[0.0, 0.0, 1.0]])
+    port = machine.engine._serving.router_port
+    body = json.dumps({"instances": [[1.0, 2.0]]}).encode()
+    path = "/production/digits/v1/models/digits:predict"
+    call(port, "POST", path, service="router", body=body, headers={"X-Request-Id": "r1"}, timeout_seconds=10)
+    file = machine.home / wiring.STORE / "labels" / "production" / "digits.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"id": "r1"\n{"id": "r1", "label": 0}\n')
+    told = 'mlgitops_labelled_total{arm="baseline",cohort="1-1"'
+    machine.until(lambda: _value(call(port, "GET", "/metrics", service="router").body.decode(), told, "incorrect") == 1)
+    machine.until(lambda: machine.told("labels/production/digits.jsonl:1: the line is no JSON"))
+    assert _value(call(port, "GET", "/metrics", service="router").body.decode(), told, '"correct"') == 0
+
+
+def _value(exposition: str, begins: str, holds: str) -> float:
+    lines = [one for one in exposition.splitlines() if one.startswith(begins) and holds in one]
+    return sum(float(one.rpartition(" ")[2]) for one in lines)
+
+
 def test_a_push_that_is_interrupted_is_taken_again(machine, tmp_path, monkeypatch):
     """Stopping the engine ends the tests of a push at once, with all they started; the next engine takes that push."""
     before = children()

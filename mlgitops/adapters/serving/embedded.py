@@ -1,13 +1,14 @@
 """The `Serving` port on the embedded servers, from any process of this machine."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from mlgitops.adapters.loopback import HOST, Answer, call
 from mlgitops.adapters.serving import layout
+from mlgitops.adapters.serving.label_files import Label
 from mlgitops.core.errors import Denied, NotFound, Unavailable
 from mlgitops.ports.serving import Arm, ServiceObservation, ServingObservation
 
@@ -76,6 +77,31 @@ class EmbeddedServing:
     def label_token(self) -> str:
         """Return the bearer token of the label endpoint; `Unavailable` before the engine ran for the first time."""
         return self._token(layout.LABEL_TOKEN)
+
+    def report(self, environment: str, model: str, labels: Sequence[Label]) -> Mapping[str, str] | None:
+        """Report labels, at most 1,000, and return what became of those that were not accepted, by request.
+
+        None where too many labels come at once, so that none was taken.
+
+        Raises:
+            NotFound: No such model is served there.
+            Unavailable: The engine does not run, or takes no labels now; who asks again loses and doubles none.
+        """
+        path = f"/{quote(environment, safe='')}/{quote(model, safe='')}/labels"
+        body = json.dumps({"labels": [{"id": one.id, "label": list(one.values)} for one in labels]}).encode()
+        answer = call(
+            self._router_port(), "POST", path, service=SERVICE, body=body, token=self.label_token(), timeout_seconds=10
+        )
+        if answer.status == 404:
+            raise NotFound(f"model served in {environment}", model)
+        if answer.status == 429:
+            return None
+        if answer.status != 200:
+            raise Unavailable(SERVICE, _error(answer), retry_after_seconds=1)
+        try:
+            return {str(one["id"]): str(one["answer"]) for one in _json(answer)["refused"]}
+        except (KeyError, TypeError) as error:
+            raise Unavailable(SERVICE, "the answer is not one about labels") from error
 
     def _token(self, name: str) -> str:
         try:

@@ -1,12 +1,19 @@
 """Labels that come later find the request they belong to."""
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mlgitops.adapters.store.folder import FolderStore
 from mlgitops.core.errors import NotFound
+from mlgitops.local.labels import Labels
+from mlgitops.local.telling import Problems
+from mlgitops.ports.observer import Observer
 from mlgitops.ports.serving import Arm
 from tests.contract.serving.serving_kit import Engine, route, service
 
@@ -196,3 +203,26 @@ def test_malformed_requests_are_refused_not_failed(shared: Engine) -> None:
         ("0-0", "baseline", A, "failed"): 1,
         ("0-0", "baseline", A, "ok"): 1,
     }
+
+
+def test_labels_of_a_file_join_the_steps_of_their_requests(served: Served, tmp_path: Path) -> None:
+    """Labels in the store reach the router as posted ones do: by request and step, and the first one counts."""
+    cohort = served.next_step()
+    served.send("f1", "f2", "f3")
+    served.label(("f3", 9))
+    lines = [{"id": "f1", "label": 0}, {"id": "f2", "label": "x"}, {"id": "f3", "label": 0}, {"id": "f9", "label": 0}]
+    file = tmp_path / "store" / "labels" / "labels" / "digits.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    said: list[str] = []
+    observer = cast("Observer", SimpleNamespace(note=said.append))
+    for _ in range(2):  # the second one is of an engine that remembers nothing
+        store, problems = FolderStore(tmp_path / "store", "claim"), Problems(observer, tmp_path / "bug.txt")
+        Labels(tmp_path, store, served.engine.serving, observer, problems).look()
+        (tmp_path / "labels.json").unlink()
+    found = counts(served.engine, "labels", "mlgitops_labelled_total")
+    assert sum(value for key, value in found.items() if key[0] == cohort) == 3
+    assert [one for one in said if "unknown" in one] == [
+        "labels   labels/labels/digits.jsonl:4: 1 of requests that nobody remembers (unknown), this is the first"
+    ] * 2
+    assert len(said) == 2
