@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from mlgitops.core.configuration import Environment, EnvironmentsConfiguration, ModelConfiguration
-from mlgitops.core.errors import InvalidInput, NotFound
+from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound
 from mlgitops.core.ledger import Ledger
 from mlgitops.core.loading import (
     ENVIRONMENTS_FILE,
@@ -107,11 +107,16 @@ class View:
             environments: Those that the file has.
 
         Returns:
-            Environment and model of each.
+            Environment and model of each. What cannot be read may serve, too: whoever looks at it next tells why not.
         """
         known = [one for one in self.ledger.environments() if one[0] not in environments and one[1] in models]
-        states = {one: self.ledger.state(*one) for one in known}
-        return [where for where, one in states.items() if one.open is not None or one.live is not None]
+        return [one for one in known if self._may_serve(*one)]
+
+    def _may_serve(self, environment: str, model: str) -> bool:
+        with suppress(MlgitopsError):
+            state = self.ledger.state(environment, model)
+            return state.open is not None or state.live is not None
+        return True
 
     @property
     def _environments(self) -> bytes:

@@ -1,30 +1,51 @@
 """What people ask: status, history, models, and the way from one production answer back to where it came from."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from mlgitops.app.context import Context, View, check_model, environment_of, find_release, look
 from mlgitops.core import release as releases
 from mlgitops.core.driver import cohort
+from mlgitops.core.errors import InvalidInput, NotFound
 from mlgitops.core.events import stamp
 from mlgitops.core.ledger import EnvironmentState
 from mlgitops.core.release import Release, ReleasePhase
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
+_UNREADABLE_STATUS: Final[Mapping[str, Any]] = {"notCarriedOver": [], "releases": [], "environments": []}
+
 
 def status(context: Context, model: str | None = None) -> dict[str, Any]:
-    """Return what serves, what is under way, what waits and why, for every model or one."""
+    """Return what serves, what is under way, what waits and why, for every model or one.
+
+    Raises:
+        NotFound: There is no such model, or no ledger.
+        InvalidInput: `environments.yaml` cannot be read, or the ledger's files of the one model that was asked for.
+    """
     view = look(context)
     if model is not None:
         check_model(view, model)
-    names = view.ledger.models() if model is None else (model,)
-    left = view.left(names, view.environment_names) if names else []
-    return {
-        "models": [_model_status(context, view, name, [where for where, one in left if one == name]) for name in names]
-    }
+        return {"models": [_model_status(context, view, model)]}
+    if view.ledger.models():
+        _ = view.environment_names  # what is wrong with that file is wrong for every model
+    return {"models": _every(view, lambda one: _model_status(context, view, one), _UNREADABLE_STATUS)}
 
 
-def _model_status(context: Context, view: View, model: str, left: list[str]) -> dict[str, Any]:
+def _every(view: View, told: Callable[[str], dict[str, Any]], otherwise: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what is told of each model, and why not where its files cannot be read: the others are told."""
+    found = []
+    for model in view.ledger.models():
+        try:
+            found.append(told(model))
+        except (InvalidInput, NotFound) as error:
+            mends = [one.mend for one in error.problems if one.mend] if isinstance(error, InvalidInput) else []
+            found.append({"model": model, **otherwise, "problem": "; ".join([str(error), *dict.fromkeys(mends)])})
+    return found
+
+
+def _model_status(context: Context, view: View, model: str) -> dict[str, Any]:
+    names = view.environment_names
+    left = [where for where, _ in view.left([model], names)]
     every = view.ledger.releases(model)
     newest = every[-1] if every else None
     written = next((one for one in reversed(every) if one.training_started is not None), None)
@@ -35,8 +56,9 @@ def _model_status(context: Context, view: View, model: str, left: list[str]) -> 
         "environments": [
             # Those taken out of the file in which something goes on come first.
             _environment_status(context, view, view.ledger.state(name, model))
-            for name in (*left, *view.environment_names)
+            for name in (*left, *names)
         ],
+        "problem": "",
     }
 
 
@@ -195,18 +217,17 @@ def trace(context: Context, model: str, environment: str | None, served: Mapping
 def models(context: Context) -> dict[str, Any]:
     """Return every model with its releases and the aliases derived from where they serve."""
     view = look(context)
-    return {
-        "models": [
-            {
-                "model": model,
-                "releases": [
-                    release_row(one) | {"aliases": aliases(view, model, one), "metrics": metrics_of(view, one)}
-                    for one in view.ledger.releases(model)
-                ],
-            }
-            for model in view.ledger.models()
-        ]
-    }
+    if view.ledger.models():
+        _ = view.configuration  # what is wrong with that file is wrong for every model
+    return {"models": _every(view, lambda one: _model_rows(view, one), {"releases": []})}
+
+
+def _model_rows(view: View, model: str) -> dict[str, Any]:
+    rows = [
+        release_row(one) | {"aliases": aliases(view, model, one), "metrics": metrics_of(view, one)}
+        for one in view.ledger.releases(model)
+    ]
+    return {"model": model, "releases": rows, "problem": ""}
 
 
 def aliases(view: View, model: str, release: Release) -> list[str]:

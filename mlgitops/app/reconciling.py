@@ -75,8 +75,8 @@ def _told(environment: str, model: str) -> MlgitopsError:
     return Denied(
         "leaving out",
         f"environment {environment}",
-        f"{model} still serves or is under way there; it is watched as environments.yaml last said, and nothing is "
-        f"promoted there: roll it back with `mlgitops rollback --environment {environment}`, or put {environment} back",
+        f"what {model} has there is watched as environments.yaml last said, and nothing is promoted "
+        f"there: roll it back with `mlgitops rollback --environment {environment}`, or put {environment} back",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mlgitops.adapters.redacting import redacted, redacted_values
-from mlgitops.cli import github
+from mlgitops.cli import failure, github
 from mlgitops.cli.settings import Settings, access, person, read_settings
 from mlgitops.cli.words import several_lines
 from mlgitops.core.errors import InvalidInput, MlgitopsError
@@ -153,6 +153,11 @@ def rendered(values: Mapping[str, Any], words: str, output: str) -> str:
     if output == "json":
         return json.dumps(redacted_values(dict(values)), indent=1) + "\n"
     return github.harmless(redacted(several_lines(words.rstrip("\n")))) + "\n"
+
+
+def unreadable(told: Mapping[str, Any]) -> int:
+    """Return the exit code of an answer about every model: that of a file which cannot be read, where one has any."""
+    return failure.CODES[InvalidInput] if any(one["problem"] for one in told["models"]) else 0
 
 
 def _keep_status(context: "Context", settings: Settings) -> None:

@@ -79,7 +79,7 @@ def _push(values: Mapping[str, Any] | None) -> list[str]:
 
 
 def _model(values: Mapping[str, Any]) -> str:
-    lines = [one_line(values["model"])]
+    lines = [one_line(values["model"]), *_problem(values)]
     for one in values["environments"]:
         lines += _environment(one)
     rows = [
@@ -93,6 +93,10 @@ def _model(values: Mapping[str, Any]) -> str:
         mend = "write that into tfjob.yaml, or delete the file: the next training writes it anew"
         lines.append(paragraph(f"people edited tfjob.yaml, so it was not carried over: {told} ({mend})", "  "))
     return "\n".join(lines)
+
+
+def _problem(values: Mapping[str, Any]) -> list[str]:
+    return [paragraph(f"cannot be told: {values['problem']}", "  ")] if values["problem"] else []
 
 
 def _environment(values: Mapping[str, Any]) -> list[str]:
@@ -217,7 +221,8 @@ def models(values: Mapping[str, Any]) -> str:
     blocks = []
     for model in values["models"]:
         rows = [(one["release"], one["phase"], _metrics(one["metrics"]), one["aliases"]) for one in model["releases"]]
-        blocks.append(f"{one_line(model['model'])}\n" + table(("release", "phase", "metrics", "aliases"), rows, "  "))
+        listed = table(("release", "phase", "metrics", "aliases"), rows, "  ")
+        blocks.append("\n".join([one_line(model["model"]), *_problem(model), *([listed] if listed else [])]))
     return "\n\n".join(blocks) or "no model was submitted yet"
 
 

@@ -30,14 +30,14 @@ def values(context: "Context", location: str, model: str | None = None) -> dict[
     return reading.status(context, model) | {"push": _last_push(Path(location).parent)}
 
 
-def answer(context: "Context", location: str, model: str | None, output: str, words: list[str]) -> str:
-    """Return the answer to a question, and keep it where nothing in it waits for a time."""
+def answer(context: "Context", location: str, model: str | None, output: str, words: list[str]) -> tuple[str, int]:
+    """Return the answer to a question and the exit code; keep it where nothing in it waits for a time or is wrong."""
     before = remembered.state_of(location)
     told = values(context, location, model)
     text = options.rendered(told, render.status(told), output)
-    if words and not _waits(told):
+    if words and _stands(told):
         remembered.remember(words, location, before, text)
-    return text
+    return text, options.unreadable(told)
 
 
 def keeper(context: "Context", location: str) -> Callable[[], None]:
@@ -58,7 +58,7 @@ def ahead(context: "Context", location: str) -> None:
     """Compute the plain answers about a repository on this machine, so that whoever asks next waits for nothing."""
     before = remembered.state_of(location)
     told = values(context, location)
-    if _waits(told):
+    if not _stands(told):
         return
     text = render.status(told)
     rendered = {output: options.rendered(told, text, output) for output in ("text", "json")}
@@ -66,9 +66,13 @@ def ahead(context: "Context", location: str) -> None:
         remembered.remember(words, location, before, rendered["json" if "json" in words else "text"], where=location)
 
 
-def _waits(told: Mapping[str, Any]) -> bool:
-    """Say whether something waits; it may wait for a time, such as the end of a freeze, so it is looked at anew."""
-    return any(one["waiting"] for model in told["models"] for one in model["environments"])
+def _stands(told: Mapping[str, Any]) -> bool:
+    """Say whether an answer stands until the repository changes.
+
+    What waits may wait for a time, such as the end of a freeze, and what cannot be read has another exit code than 0.
+    """
+    waits = any(one["waiting"] for model in told["models"] for one in model["environments"])
+    return not waits and not options.unreadable(told)
 
 
 def _last_push(home: Path) -> dict[str, Any] | None:

@@ -265,7 +265,7 @@ class Ledger:
 
     def models(self) -> tuple[str, ...]:
         """Return the models that ever submitted a release."""
-        return tuple(sorted({path.split("/")[1] for path in self._paths("models")}))
+        return tuple(sorted({path.split("/")[1] for path in self._paths("models") if path.count("/") > 1}))
 
     def release_names(self, model: str) -> tuple[str, ...]:
         """Return the names of a model's releases."""
@@ -333,7 +333,7 @@ class Ledger:
 
     def environments(self) -> tuple[tuple[str, str], ...]:
         """Return every (environment, model) that ever had a rollout or a hold."""
-        parts = (path.split("/") for path in self._all_paths("environments"))
+        parts = (path.split("/") for path in self._all_paths("environments") if path.count("/") > 2)
         return tuple(sorted({(part[1], part[2]) for part in parts}))
 
     def state(self, environment: str, model: str) -> EnvironmentState:
@@ -444,7 +444,12 @@ def _state_mapping(state: EnvironmentState) -> dict[str, Any]:
 def _state(environment: str, model: str, values: Mapping[str, Any], found: Mapping[int, Rollout]) -> EnvironmentState:
     foreign = values.get("foreign")
     if set(found) != set(range(1, values.get("lastRollout", 0) + 1)):
-        raise InvalidInput(f"the ledger's rollouts of {model} in {environment} are incomplete")
+        problem = Problem(
+            message="its last rollout and the files under rollouts/ are not of one state",
+            path=f"environments/{environment}/{model}/state.yaml",
+            mend="restore what is missing or damaged from an earlier revision of the ledger",
+        )
+        raise InvalidInput([problem])
     return EnvironmentState(
         environment=environment,
         model=model,

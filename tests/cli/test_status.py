@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mlgitops.adapters.repository.git import open_repository
 from mlgitops.cli import remembered, statuses
-from mlgitops.core.manifest.fields import MAIN
+from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.local.wiring import TOOL, context
 from mlgitops.ports.repository import Change
 from tests.cli.conftest import Desk
@@ -95,3 +95,29 @@ def test_the_engine_answers_ahead_only_when_something_changed(desk: Callable[[st
     assert "not taken up yet" in (remembered.recall(["status"]) or "")
     subprocess.run(["git", "-C", location, "pack-refs", "--all"], check=True)
     assert "not taken up yet" in (remembered.recall(["status"]) or "")
+
+
+def test_a_model_whose_files_cannot_be_read_hides_no_other(desk: Callable[[str], Desk]) -> None:
+    """One damaged file of the ledger ends `status` and `models list` with 3, its path and mend; the others are told."""
+    place = desk("calm")
+    calm = place.json("status").values["models"]
+    listed = place.json("models", "list").values["models"]
+    opened = open_repository(str(place.repository), identity=TOOL, cache=place.folder)
+    path = "models/cats/releases/0123456789ab.yaml"
+    change = Change(message="damage", files={path: b"phase: LIVE\n"})
+    opened.update(LEDGER, opened.snapshot(LEDGER).revision, [change])
+    for _ in range(2):  # an answer that was kept would end with 0
+        told = place("status")
+        assert told.code == 3
+        words = " ".join(told.out.split())
+        assert f"cannot be told: {path}" in words
+        assert "restore it from an earlier revision of the ledger" in words
+    broken, *others = place.json("status").values["models"]
+    assert (broken["model"], broken["environments"]) == ("cats", [])
+    assert others == calm
+    assert place("status", "--model", MODEL).code == 0
+    assert place("status", "--model", "cats").code == 3
+    found = place.json("models", "list")
+    assert found.code == 3
+    assert path in found.values["models"][0]["problem"]
+    assert found.values["models"][1:] == listed

@@ -401,6 +401,20 @@ def test_spoilt_ledger_file_stops_its_model_alone(world: tuple[World, Engine], w
     assert world[0].repository.snapshot(LEDGER).read(path) == SPOILT[spoilt]
 
 
+@pytest.mark.parametrize(
+    "path", ["environments/README.md", "environments/production/README.md", "models/README.md", "README.md"]
+)
+def test_a_file_that_nobody_asked_for_in_the_ledger_stops_nothing(world: tuple[World, Engine], path: str) -> None:
+    """A file that a person put beside the ledger's own is neither a model nor an environment, and is left alone."""
+    first = live(*world, "one", GOOD)
+    edited(world[0].repository, LEDGER, {path: b"# words\n"})
+    push(world[0], "two", quality=BETTER, engine=world[1])
+    assert not settle(*world, 15)[-1].problems
+    assert state_of(world[0]).champion not in {None, first}
+    assert view_of(world[0]).ledger.models() == (MODEL,)
+    assert world[0].repository.snapshot(LEDGER).read(path) == b"# words\n"
+
+
 def test_altered_phase_or_missing_rollout_is_found_out(world: tuple[World, Engine]) -> None:
     """A phase that its history does not lead to is refused where it is read; a rollout that is not there at once."""
     live(*world, "one", GOOD)

@@ -6,10 +6,11 @@ from mlgitops.app import deciding, reading, rollbacks
 from mlgitops.app.context import World, environment_of
 from mlgitops.app.reconciling import reconcile
 from mlgitops.core.errors import Unavailable
-from mlgitops.core.manifest.fields import MAIN
+from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.release import Rejected, ReleasePhase
 from mlgitops.core.rollout import RolloutPhase as P
 from mlgitops.ports.repository import Change
+from tests.support.memory import edited
 from tests.support.world import (
     ENVIRONMENTS,
     FOLDER,
@@ -255,6 +256,28 @@ def test_an_environment_that_was_taken_out_is_watched_until_it_is_empty() -> Non
     done = settle(*world, 15)
     assert state_of(world[0], "staging").champion is None
     assert not done[-1].problems
+
+
+@pytest.mark.parametrize("what", ["state.yaml", "rollouts/00001.yaml"])
+def test_a_damaged_state_in_an_environment_that_was_taken_out_stops_its_model_alone(what: str) -> None:
+    """What one model left in an environment that is gone from the file, and nobody can read, keeps no other back."""
+    world, engine = quick_world(TWO)
+    for model in (MODEL, "cats"):
+        push(world, "one", quality=GOOD, engine=engine, model=model)
+    settle(world, engine, 61)
+    edited(world.repository, MAIN, {"environments.yaml": ENVIRONMENTS.encode()})
+    path = f"environments/staging/cats/{what}"
+    edited(world.repository, LEDGER, {path: b"\xff\xfe{"})
+    first = state_of(world).champion
+    push(world, "two", quality=BETTER, engine=engine)
+    done = settle(world, engine, 15)
+    assert state_of(world).champion not in {None, first}
+    assert any(path in str(one) for one in done[-1].problems), "the other model's problem is told"
+    assert world.repository.snapshot(LEDGER).read(path) == b"\xff\xfe{"
+    cats, digits = reading.status(world)["models"]
+    assert path in cats["problem"]
+    assert [one["environment"] for one in digits["environments"]] == ["staging", "production"]
+    assert reading.models(world)["models"][1]["problem"] == ""
 
 
 def test_a_split_that_git_does_not_say_is_no_pass(world: tuple[World, Engine]) -> None:

@@ -25,14 +25,18 @@ def command() -> None:
 @command.command("list", epilog=examples("mlgitops models list", "mlgitops models list --output json"))
 @options.places
 @options.output
-def list_(home: str | None, environment_repository: str | None, output: str, verbose: bool) -> None:
-    """List every release of every model, with its aliases and metrics."""
+def list_(home: str | None, environment_repository: str | None, output: str, verbose: bool) -> int:
+    """List every release of every model, with its aliases and metrics.
+
+    Where files of one model cannot be read the others are listed, and the exit code is 3.
+    """
     del verbose
     from mlgitops.app import reading
 
     _, context = options.open_context(home, environment_repository)
     values = reading.models(context)
     options.show(values, render.models(values), output)
+    return options.unreadable(values)
 
 
 @command.command("show", epilog=examples("mlgitops models show 3f2a9c1d07be"))
