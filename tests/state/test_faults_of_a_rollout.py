@@ -7,12 +7,11 @@ import pytest
 
 from mlgitops.app import deciding
 from mlgitops.app.context import World
-from mlgitops.app.reconciling import reconcile
 from mlgitops.core.release import ReleasePhase
 from mlgitops.core.rollout import RolloutPhase as P
 from mlgitops.ports.metrics import Sample
 from mlgitops.ports.serving import Arm
-from tests.support.memory import MemoryRepository
+from tests.support.phases import led_to
 from tests.support.world import MODEL, Engine, Quality, live, push, quick_world, seen_by, settle, state_of, view_of
 
 GOOD = Quality(accuracy=0.95, wrong=0.05)
@@ -29,39 +28,10 @@ def world() -> tuple[World, Engine]:
 
 
 def at_phase(world: World, engine: Engine, phase: P) -> World:
-    """Return the world of a process that looks at a second rollout in a phase for the first time.
-
-    The rollout is led there write by write, as a pass makes all the moves that it can.
-    """
+    """Return the world of a process that looks at a second rollout in a phase for the first time."""
     live(world, engine, "one", GOOD, trusted=True)
     push(world, "two", quality=BETTER, engine=engine)
-    memory = world.repository
-    assert isinstance(memory, MemoryRepository)
-    for _ in range(60):
-        stop = Stopping(memory, phase)
-        engine.clock.pass_seconds(5)
-        reconcile(replace(world, repository=stop))
-        if stop.reached:
-            return world
-    raise AssertionError(f"never {phase}")
-
-
-class Stopping(MemoryRepository):
-    """A repository that takes nothing any more once the ledger has the second rollout in a phase."""
-
-    def __init__(self, below: MemoryRepository, phase: P) -> None:
-        self._commits, self.tips, self._identity = below._commits, below.tips, below._identity
-        self._phase = phase
-        self.reached = False
-
-    def update(self, ref: str, expected: str | None, changes: object) -> str | None:
-        if self.reached:
-            return self.tips.get(ref)
-        done = super().update(ref, expected, changes)  # type: ignore[arg-type]
-        world = quick_world()[0]
-        found = state_of(replace(world, repository=self)).rollouts.get(2)
-        self.reached = found is not None and found.phase is self._phase
-        return done
+    return led_to(world, engine, 2, phase)
 
 
 @pytest.mark.parametrize("phase", OPEN)
