@@ -99,7 +99,8 @@ def _rollout(rollout: Values, records: Mapping[str, Mapping[str, Any] | None]) -
     forced = (
         f" It was rolled back before; the reason to bring it back: {rollout['forced']}." if rollout["forced"] else ""
     )
-    asked = f"Plan “{rollout['plan']['name']}”: {weights} of the requests, each judged, then all.{forced}"
+    probation = ", the last of them as its probation" if rollout["plan"]["holdBack"] else ""
+    asked = f"Plan “{rollout['plan']['name']}”: {weights} of the requests, each judged{probation}, then all.{forced}"
     yield _chapter(rollout["proposed"], f"Rollout {number} was asked for", [asked], rollout["by"])
     for event in rollout["events"]:
         title = _TITLES.get(event["event"])

@@ -1,5 +1,6 @@
 """The judge's verdict on a rollout under way, and the record that is kept of a decision."""
 
+import enum
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from mlgitops.core.analysis.counts import Sample, latest
 from mlgitops.core.analysis.noise import DEFAULT_DISPERSION, Noise, NoiseSource, noise_of
 from mlgitops.core.analysis.running import Running
 from mlgitops.core.analysis.verdict import MetricVerdict, Verdict, begin, conclude, judge_running
-from mlgitops.core.configuration import Limits, MetricKind, MetricRule
+from mlgitops.core.configuration import Limits, MetricKind, MetricRule, judged_steps
 from mlgitops.core.driver import cohort, twins_cohort
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.events import stamp
@@ -31,12 +32,62 @@ REMEMBERED_SAMPLES: Final = 400_000
 """Samples that they rest on together, at most: the steps looked at longest ago go first."""
 
 
+class BaselineKind(enum.StrEnum):
+    """When the baseline answered; published, so a name never changes its meaning. Never in former times alone."""
+
+    STEP = "step"
+    """Beside the release, in the steps."""
+    HOLD_BACK = "hold-back"
+    """Beside the release, in the steps and as what is held back through its probation."""
+    FORMER_STEPS = "former-steps"
+    """Beside the release, in the steps that are over; only late labels of their requests still come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What a release was compared with: requests of the same steps, answered by the champion at the same time."""
+
+    kind: BaselineKind
+    rollout: int | None
+    """The champion's rollout; None for a first release."""
+    percent: int
+    """Percent of the requests that it answers now."""
+
+    @property
+    def words(self) -> str:
+        """The same for people, where it is not the step's own."""
+        if self.kind is BaselineKind.HOLD_BACK:
+            return (
+                f"Probation: its baseline is rollout {self.rollout}, which {self.percent} % of the requests go on to."
+            )
+        if self.kind is BaselineKind.FORMER_STEPS:
+            return (
+                f"Its baseline is rollout {self.rollout} as it answered beside it in the steps: late labels of these."
+            )
+        return ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values for a decision record."""
+        return {"kind": str(self.kind), "rollout": self.rollout, "percent": self.percent}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judgement(Verdict):
     """A verdict, with the very samples that it rests on."""
 
     samples: tuple[Sample, ...]
     """Every sample of the rollout when it was judged."""
+    baseline: Baseline
+    """What the release was compared with."""
+
+
+def baseline_of(rollout: Rollout) -> Baseline:
+    """Return what a rollout is compared with where it is now; never with former times, in which other requests came."""
+    champion = rollout.proposal.champion
+    if rollout.phase in (RolloutPhase.COMPLETING, RolloutPhase.LIVE):
+        return Baseline(kind=BaselineKind.FORMER_STEPS, rollout=champion, percent=0)
+    kind = BaselineKind.HOLD_BACK if rollout.on_probation else BaselineKind.STEP
+    return Baseline(kind=kind, rollout=champion, percent=100 - rollout.proposal.weights[rollout.step])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +165,18 @@ def judge(world: World, rollout: Rollout) -> Judgement:
     elapsed = (now(world) - rollout.since).total_seconds() if analysing else 0.0
     every = world.metrics.samples(proposal.environment, proposal.model, rollout.number)
     samples = tuple([one for one in every if one.cohort != twins_cohort(rollout)])
+    baseline = baseline_of(rollout)
     verdict = conclude(
         _metrics(rollout, samples),
         alpha=plan["alpha"],
         cohort=cohort(rollout, rollout.step + 1),
         elapsed_seconds=max(0.0, elapsed),
-        step_seconds=plan["steps"][rollout.step]["seconds"],
-        early=plan.get("early", False),
+        step_seconds=judged_steps(plan)[rollout.step]["seconds"],
+        early=plan.get("early", False) and not rollout.on_probation,
+        baseline=baseline.words,
     )
     values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
-    return Judgement(**values, samples=samples)
+    return Judgement(**values, samples=samples, baseline=baseline)
 
 
 def _metrics(rollout: Rollout, samples: tuple[Sample, ...]) -> tuple[MetricVerdict, ...]:
@@ -208,6 +261,7 @@ def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Re
         "rollout": rollout.number,
         "release": rollout.release,
         "champion": proposal.champion,
+        "baseline": verdict.baseline.to_mapping(),
         "weightPercent": proposal.weights[rollout.step],
         "verdict": verdict.to_mapping(),
         "counts": [{**one.to_mapping(), "at": stamp(one.at)} for _, one in sorted(latest(verdict.samples).items())],

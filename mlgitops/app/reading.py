@@ -139,6 +139,7 @@ def rollout_row(rollout: Rollout) -> dict[str, Any]:
         "proposed": stamp(rollout.proposal.proposed_at),
         "since": stamp(rollout.since),
         "trusted": rollout.trusted,
+        "onProbation": rollout.on_probation,
         "reason": rollout.reason,
     }
 

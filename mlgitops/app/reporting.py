@@ -10,7 +10,7 @@ from mlgitops.app.context import Context, View, configuration_of, environment_of
 from mlgitops.app.evaluating import all_gates, own_gates
 from mlgitops.app.reading import aliases, release_row, rollout_row
 from mlgitops.core import rollout as machine
-from mlgitops.core.configuration import Environment, Gate, ModelConfiguration
+from mlgitops.core.configuration import Environment, Gate, ModelConfiguration, judged_steps
 from mlgitops.core.errors import InvalidInput, NotFound
 from mlgitops.core.evaluation.gates import judge_gates
 from mlgitops.core.events import Event, stamp
@@ -252,7 +252,8 @@ def _rollout(context: Context, view: View, unit: Environment, state: Environment
         "plan": {
             "name": plan["name"],
             "alpha": plan["alpha"],
-            "steps": list(plan["steps"]),
+            "steps": list(judged_steps(plan)),
+            "holdBack": plan.get("holdBack"),
             "metrics": plan["metrics"],
         },
         "planDigest": proposal.plan_digest,

@@ -16,7 +16,7 @@ from mlgitops.core import diary, driver
 from mlgitops.core import rollout as machine
 from mlgitops.core.analysis import split
 from mlgitops.core.analysis.verdict import Outcome
-from mlgitops.core.configuration import Environment
+from mlgitops.core.configuration import Environment, judged_steps
 from mlgitops.core.errors import NotFound, Unavailable
 from mlgitops.core.events import Event, moment, stamp
 from mlgitops.core.ledger import EnvironmentState, Hold
@@ -338,7 +338,7 @@ def _inconclusive(turn: Turn, words: str) -> Move | None:
     """Wait, then hold for a person; never promote, never roll back a healthy model."""
     rollout, plan = turn.rollout, turn.rollout.proposal.plan
     extension = plan["extendSeconds"] if plan["insufficientData"] == "wait" else 0
-    limit = timedelta(seconds=plan["steps"][rollout.step]["seconds"] + extension)
+    limit = timedelta(seconds=judged_steps(plan)[rollout.step]["seconds"] + extension)
     if turn.at - turn.goes_on_since <= limit:
         return None
     return turn.ask(f"step {rollout.step + 1} has no answer: {words}")
@@ -388,7 +388,8 @@ def _rolling_back(turn: Turn) -> Move | None:
 
 
 def _live(turn: Turn) -> Move | None:
-    probation = timedelta(seconds=turn.environment.probation_seconds)
+    # With a hold-back the probation is over when all requests come; without, late labels of the steps are waited for.
+    probation = timedelta(seconds=0 if turn.rollout.holds_back else turn.environment.probation_seconds)
     if turn.rollout.trusted or turn.at - turn.rollout.since < probation:
         return None
     first = turn.rollout.proposal.champion is None

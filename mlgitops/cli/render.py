@@ -124,6 +124,8 @@ def _environment(values: Mapping[str, Any]) -> list[str]:
 
 def _rollout(values: Mapping[str, Any]) -> str:
     share = f" at {values['weightPercent']} %, step {values['step']} of {values['steps']}" if values["step"] else ""
+    if values["onProbation"]:
+        share = f" on probation at {values['weightPercent']} %, with a hold-back beside it,"
     return f"release {values['release']} is {values['phase']}{share} since {_minute(values['since'])}"
 
 

@@ -191,6 +191,20 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HoldBack:
+    """A probation in which the release that served before goes on answering a small part of the requests."""
+
+    percent: int
+    """Percent of requests that the former release answers, 1 to 5."""
+    seconds: float
+    """How long the probation lasts, at least."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as the configuration file writes it."""
+        return {"percent": self.percent, "seconds": self.seconds}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a release without a champion must keep to be trusted."""
 
@@ -220,6 +234,8 @@ class Plan:
     """A step passes before its time is over when its own requests rule out every metric's effect."""
     noise_seconds: float = 0
     """How long, after the last step, two services of the new release share the traffic to measure its noise."""
+    hold_back: HoldBack | None = None
+    """The probation that follows the steps with a baseline of its own; None for one with late labels alone."""
     limits: Limits = field(default_factory=Limits)
     """What a first release must keep, as it has no baseline to be compared with."""
     insufficient_data: Policy = "wait"
@@ -240,6 +256,7 @@ class Plan:
             # Absent as before, so that older plans keep their digest.
             **({"early": True} if self.early else {}),
             **({"noiseSeconds": self.noise_seconds} if self.noise_seconds else {}),
+            **({"holdBack": self.hold_back.to_mapping()} if self.hold_back else {}),
             "limits": self.limits.to_mapping(),
             "insufficientData": self.insufficient_data,
             "extendSeconds": self.extend_seconds,
@@ -247,9 +264,25 @@ class Plan:
         }
 
     @property
+    def judged_steps(self) -> tuple[Step, ...]:
+        """The steps, and the probation with a hold-back as the last of them."""
+        return tuple(
+            Step(weight_percent=one["weight"], seconds=one["seconds"]) for one in judged_steps(self.to_mapping())
+        )
+
+    @property
     def digest(self) -> Digest:
         """Digest of everything the plan says."""
         return Digest.of(canonical(self.to_mapping()))
+
+
+def judged_steps(plan: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the steps of a plan's mapping, and its probation with a hold-back as the last of them.
+
+    What is held back answers beside the release as in any other step, so the same evidence grows, and rolls back.
+    """
+    steps, held = plan["steps"], plan.get("holdBack")
+    return [*steps, {"weight": 100 - held["percent"], "seconds": held["seconds"]}] if held else steps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,12 +32,10 @@ def _kind(rollout: Rollout) -> str:
 
 def _action(rollout: Rollout) -> str:
     names = {"release": rollout.release, "environment": rollout.proposal.environment}
-    weights = rollout.proposal.weights
     words = {
         RolloutPhase.PROPOSED: "wait with release {release} for {environment}",
         RolloutPhase.STARTING: "start release {release} in {environment}",
-        RolloutPhase.STEP: f"give release {{release}} {weights[rollout.step]} % of {{environment}}, "
-        f"step {rollout.step + 1} of {len(weights)}",
+        RolloutPhase.STEP: _step(rollout),
         RolloutPhase.COMPLETING: _completing(rollout),
         RolloutPhase.LIVE: "release {release} is live in {environment}",
         RolloutPhase.ROLLING_BACK: (
@@ -49,6 +47,14 @@ def _action(rollout: Rollout) -> str:
         RolloutPhase.ERRORED: "give up on release {release} for {environment}",
     }
     return words.get(rollout.phase, f"{rollout.phase} release {{release}} in {{environment}}").format(**names)
+
+
+def _step(rollout: Rollout) -> str:
+    if rollout.on_probation:
+        return f"put release {{release}} on probation in {{environment}}, with {rollout.holds_back} % held back"
+    weights = rollout.proposal.weights
+    share = f"{weights[rollout.step]} % of {{environment}}"
+    return f"give release {{release}} {share}, step {rollout.step + 1} of {len(weights)}"
 
 
 def _completing(rollout: Rollout) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from mlgitops.core.configuration import judged_steps
 from mlgitops.core.errors import IllegalTransition, InvalidInput
 from mlgitops.core.events import Event, moment, read_event, stamp
 
@@ -56,8 +57,8 @@ class Proposal:
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """The steps' weights in percent."""
-        return tuple(step["weight"] for step in self.plan["steps"])
+        """The steps' weights in percent, that of a probation with a hold-back included."""
+        return tuple(step["weight"] for step in judged_steps(self.plan))
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the proposal as plain values."""
@@ -260,6 +261,18 @@ class Rollout:
         """The noise that the twins of its release showed, by the metrics' names; empty where none was measured."""
         measured = (one.noise for one in reversed(self.history) if isinstance(one, PartReached) and one.noise)
         return next(measured, None) or {}
+
+    @property
+    def holds_back(self) -> int:
+        """Percent of requests that its champion goes on answering through its probation; 0 where that has none."""
+        held = self.proposal.plan.get("holdBack")
+        return held["percent"] if held and self.proposal.champion is not None else 0
+
+    @property
+    def on_probation(self) -> bool:
+        """Whether it answers all requests but the hold-back now."""
+        at_last = self.step == len(self.proposal.plan["steps"])
+        return bool(self.holds_back) and at_last and self.phase in (_P.STEP, _P.ANALYSING)
 
     @property
     def trusted(self) -> bool:

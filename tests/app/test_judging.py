@@ -24,7 +24,14 @@ PLAN = {
 }
 PROPOSAL = SimpleNamespace(environment="production", model="digits", plan=PLAN, weights=(10,), champion=3)
 ROLLOUT: Any = SimpleNamespace(
-    number=4, step=0, phase=RolloutPhase.ANALYSING, since=START, proposal=PROPOSAL, release="r" * 12, noise={}
+    number=4,
+    step=0,
+    phase=RolloutPhase.ANALYSING,
+    since=START,
+    proposal=PROPOSAL,
+    release="r" * 12,
+    noise={},
+    on_probation=False,
 )
 
 

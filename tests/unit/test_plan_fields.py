@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mlgitops.core.configuration import MetricRule, Plan, Step
+from mlgitops.core.configuration import HoldBack, MetricRule, Plan, Step, judged_steps
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.loading import load_environments
 
@@ -53,3 +53,32 @@ def test_a_metric_comes_once_for_each_slice() -> None:
         load_environments(f"{text}      - {{kind: labels, slice: eu, effect: 3}}\n".encode(), "e")
     with pytest.raises(InvalidInput, match="slice"):
         load_environments(f"{text}      - {{kind: labels, slice: a/b, effect: 3}}\n".encode(), "e")
+
+
+WITH = (
+    "apiVersion: mlgitops.dev/v1\nkind: Environments\nenvironments: [{name: production, plan: p}]\n"
+    "plans:\n  - name: p\n    steps: [{weight: 50, seconds: 60}, {weight: %d, seconds: 60}]\n"
+    "    metrics: [{kind: labels, effect: 2}]\n    maximumAgeSeconds: %d\n    holdBack: {percent: %d, seconds: 3600}\n"
+)
+
+
+def test_a_hold_back_is_the_last_judged_step() -> None:
+    """A probation with a hold-back is judged like a step, is part of a plan's identity, and written as it is read."""
+    plan = load_environments((WITH % (95, 3_721, 5)).encode(), "e").environments[0].plan
+    assert plan.hold_back == HoldBack(percent=5, seconds=3_600)
+    assert [(one.weight_percent, one.seconds) for one in plan.judged_steps] == [(50, 60), (95, 60), (95, 3_600)]
+    assert judged_steps(plan.to_mapping())[-1] == {"weight": 95, "seconds": 3_600}
+    assert plan.digest != replace(plan, hold_back=None).digest
+    assert len(replace(plan, hold_back=None).judged_steps) == 2
+
+
+@pytest.mark.parametrize(("weight", "age", "percent", "told"), [
+    (96, 9_999, 5, "weight 96 leaves less than the 5 % that holdBack holds back"),
+    (95, 3_720, 5, "3720 seconds, and a rollout older than maximumAgeSeconds"),
+    (95, 9_999, 6, "6"),
+    (95, 9_999, 0, "0"),
+])  # fmt: skip
+def test_a_hold_back_that_cannot_be_is_refused(weight: int, age: int, percent: int, told: str) -> None:
+    """A hold-back is 1 to 5 %, no step takes of it, and a rollout may be as old as all of it takes."""
+    with pytest.raises(InvalidInput, match=told):
+        load_environments((WITH % (weight, age, percent)).encode(), "e")

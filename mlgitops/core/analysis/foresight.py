@@ -51,7 +51,7 @@ def needs(plan: Plan, requests_per_second: float, rates: Mapping[MetricKind, flo
     """
     seen = dict.fromkeys((rule.name for rule in plan.metrics), 0.0)
     found: list[Need] = []
-    for number, step in enumerate(plan.steps, start=1):
+    for number, step in enumerate(plan.judged_steps, start=1):
         per_second = requests_per_second * step.weight_percent / 100
         of_step = []
         for rule in plan.metrics:
@@ -76,7 +76,7 @@ def slowest(of_step: Sequence[Need]) -> Need:
 
 
 def _need(plan: Plan, number: int, rule: MetricRule, per_second: float, needed: int) -> Need:
-    step = plan.steps[number - 1]
+    step = plan.judged_steps[number - 1]
     seconds = max(step.seconds, needed / per_second)
     longest = step.seconds + (plan.extend_seconds if plan.insufficient_data == "wait" else 0.0)
     return Need(

@@ -3,7 +3,7 @@
 import enum
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -112,7 +112,8 @@ def simulate(plan: Plan, traffic: Traffic, harm: Harm, *, runs: int, seed: int) 
     """Let rollouts of a canary be judged by a plan.
 
     Args:
-        plan: The plan; its dispersion is used as a rollout would use it.
+        plan: The plan; its dispersion is used as a rollout would use it. How much of the traffic a slice has is not
+            known here, so each is taken to have all: in truth it needs longer.
         traffic: What users do.
         harm: In what the canary is worse.
         runs: How many rollouts, at least 1.
@@ -125,6 +126,7 @@ def simulate(plan: Plan, traffic: Traffic, harm: Harm, *, runs: int, seed: int) 
 
     if runs < 1 or harm.effect < 1:
         raise InvalidInput(f"{runs} rollouts of a canary with an odds ratio of {harm.effect:g} cannot be simulated")
+    plan = replace(plan, metrics=tuple(replace(rule, slice=None) for rule in plan.metrics))
     dice = (np.random.Generator(np.random.PCG64(one)) for one in np.random.SeedSequence(seed).spawn(runs))
     return tuple(_Rollout(plan, traffic, harm, one).run() for one in dice)
 
@@ -219,7 +221,7 @@ class _Rollout:
 
     def run(self) -> Course:
         """Go through the steps as a reconcile would."""
-        for number, step in enumerate(self.plan.steps, start=1):
+        for number, step in enumerate(self.plan.judged_steps, start=1):
             ended = self._step(number, step)
             if ended is not None:
                 return ended
@@ -228,10 +230,11 @@ class _Rollout:
     def _step(self, number: int, step: Step) -> Course | None:
         """Go through one step; returns the end where it does not pass."""
         wait = self.plan.extend_seconds if self.plan.insufficient_data == "wait" else 0.0
+        early = self.plan.early and number <= len(self.plan.steps)  # a probation is not cut short
         began, cohort, between = self.seconds, f"1-{number}", step.seconds / LOOKS
         while True:
             in_time = self.seconds - began < step.seconds * (1 - 1e-9)
-            looks = 1 if self.plan.early or not in_time else LOOKS
+            looks = 1 if early or not in_time else LOOKS
             metrics = self._look(cohort, step.weight_percent / 100, between, looks)
             elapsed = self.seconds - began
             verdict = conclude(
@@ -240,7 +243,7 @@ class _Rollout:
                 cohort=cohort,
                 elapsed_seconds=elapsed * (1 + 1e-9),
                 step_seconds=step.seconds,
-                early=self.plan.early,
+                early=early,
             )
             if verdict.outcome is Outcome.FAILED:
                 return self._end(Fate.ROLLED_BACK, number, _crossed(metrics))
@@ -255,8 +258,9 @@ class _Rollout:
 
     def _late_labels(self) -> Course:
         """Let the labels of the judged steps come while everything is answered by the new release already."""
-        promoted, last = self.seconds, len(self.plan.steps)
-        if not self.traffic.label_delay_seconds or "labels" not in self.users.kinds:
+        promoted, last = self.seconds, len(self.plan.judged_steps)
+        awaited = self.traffic.label_delay_seconds and "labels" in self.users.kinds
+        if not awaited or self.plan.hold_back:  # what was held back showed what comes late
             return self._end(Fate.PROMOTED, last, promoted)
         for _ in range(LATE_LOOKS):
             metrics = self._look(f"1-{last}", None, self.traffic.label_delay_seconds, 1)

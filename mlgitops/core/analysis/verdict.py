@@ -350,10 +350,12 @@ def conclude(
     elapsed_seconds: float,
     step_seconds: float,
     early: bool = False,
+    baseline: str = "",
 ) -> Verdict:
     """Combine what the metrics say with the time; the cheap part of `judge`.
 
-    Args are those of `judge`, given to `judge_metrics` before.
+    Args are those of `judge`, given to `judge_metrics` before; and `baseline`, words on what the canary was compared
+    with where that is not the step's own baseline.
 
     Raises:
         InvalidInput: A time is negative or not finite.
@@ -370,7 +372,7 @@ def conclude(
     return Verdict(
         outcome=outcome,
         reason=reason,
-        words=said,
+        words=f"{said} {baseline}" if baseline else said,
         cohort=cohort,
         alpha=alpha,
         dispersion=max(metric.noise.dispersion for metric in metrics),

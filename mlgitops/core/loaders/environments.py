@@ -10,6 +10,7 @@ from mlgitops.core.configuration import (
     Environment,
     EnvironmentsConfiguration,
     FreezeWindow,
+    HoldBack,
     Limits,
     MetricRule,
     MetricsSource,
@@ -117,9 +118,16 @@ def _check_plan(source: Source, pointer: Path) -> None:
             source.refuse((*pointer, "metrics", at, "effect"), message, "name a larger effect, or a smaller margin")
     age, total = source.sound(*pointer, "maximumAgeSeconds"), sum(one["seconds"] for _, one in steps)
     total += source.sound(*pointer, "noiseSeconds") or 0
+    held = source.sound(*pointer, "holdBack")
+    if held is not None:
+        total += held["seconds"]
+        place, one = steps[-1]
+        if one["weight"] + held["percent"] > 100:
+            message = f"weight {one['weight']} leaves less than the {held['percent']} % that holdBack holds back"
+            source.refuse(place, message, f"write {100 - held['percent']} at most")
     if (86_400 if age is None else age) <= total:
         place = (*pointer, "maximumAgeSeconds") if age is not None else pointer
-        message = f"steps and noise take {total} seconds, and a rollout older than maximumAgeSeconds is rolled back"
+        message = f"all of it takes {total} seconds, and a rollout older than maximumAgeSeconds is rolled back"
         source.refuse(place, message, f"write more than {total}")
 
 
@@ -210,6 +218,7 @@ def _plan(value: Mapping[str, Any]) -> Plan:
         metrics=tuple(map(MetricRule.from_mapping, value["metrics"])),
         dispersion=value.get("dispersion"),
         early=value.get("early", False),
+        hold_back=HoldBack(**value["holdBack"]) if "holdBack" in value else None,
         limits=Limits(**value.get("limits", {})),
         insufficient_data=value.get("insufficientData", "wait"),
         **{field: value[key] for field, key in numbers.items() if key in value},

@@ -6,7 +6,7 @@ import pytest
 
 from mlgitops.core.analysis.foresight import needs
 from mlgitops.core.analysis.simulation import Fate, Harm, Traffic, simulate
-from mlgitops.core.configuration import MetricRule, Plan, Step
+from mlgitops.core.configuration import HoldBack, MetricRule, Plan, Step
 from mlgitops.core.manifest.lint.plans import lint_plans
 
 ERRORS = MetricRule(kind="errors", effect=3.0)
@@ -79,3 +79,29 @@ def test_a_plan_that_would_stop_says_so() -> None:
 def test_a_file_that_is_wrong_is_told_by_others() -> None:
     """A file that cannot be read gives no warning of its plans."""
     assert lint_plans(FILE.format(rate=-1).encode(), "environments.yaml") == []
+
+
+def test_slices_are_foretold_one_by_one() -> None:
+    """Each slice that cannot be seen is warned of by its name; it is taken to have all of the traffic."""
+    sliced = FILE.format(rate=5).replace("{kind: latency", "{kind: errors, slice: eu, effect: 3}, {kind: latency")
+    found = lint_plans(sliced.encode(), "environments.yaml")
+    assert [" errors of slice eu worse by an odds ratio of 3" in one.message for one in found] == [False, True]
+    plan = dataclasses.replace(PLAN, metrics=(ERRORS, dataclasses.replace(ERRORS, slice="eu")))
+    whole, of_slice, *_ = needs(plan, 5.0, {}, 1.0)
+    assert whole.needed == of_slice.needed
+    ends = [one.fate for one in simulate(plan, Traffic(requests_per_second=60), Harm(), runs=6, seed=3)]
+    assert ends.count(Fate.PROMOTED) >= 5
+
+
+def test_a_probation_with_a_hold_back_is_simulated_as_it_is_judged() -> None:
+    """It is the last step, at its full length even where steps pass early, and needs are told for it, too."""
+    held = dataclasses.replace(
+        PLAN, steps=PLAN.steps[:2], early=True, hold_back=HoldBack(percent=5, seconds=1_800), maximum_age_seconds=9_999
+    )
+    assert [one.step for one in needs(held, 60.0, {}, 1.0)] == [1, 2, 3]
+    for one in simulate(held, Traffic(requests_per_second=60), Harm(), runs=5, seed=3):
+        assert one.fate is Fate.PROMOTED
+        assert one.seconds >= 1_800
+    worse = Harm(kind="errors", effect=5)
+    ends = [one.fate for one in simulate(held, Traffic(requests_per_second=60), worse, runs=5, seed=3)]
+    assert {*ends} == {Fate.ROLLED_BACK}

@@ -56,12 +56,12 @@ def _messages(environment: Environment) -> Iterator[str]:
     if rate is None:
         return
     found = [one for one in needs(environment.plan, rate, {}, 1.0) if one.waits]
-    for _, of_metric in groupby(sorted(found, key=lambda one: one.rule.kind), key=lambda one: one.rule.kind):
+    for _, of_metric in groupby(sorted(found, key=lambda one: one.rule.name), key=lambda one: one.rule.name):
         yield _message(environment, rate, slowest(list(of_metric)))
 
 
 def _message(environment: Environment, rate: float, need: Need) -> str:
-    seconds = environment.plan.steps[need.step - 1].seconds
+    seconds = environment.plan.judged_steps[need.step - 1].seconds
     ends = "it would stop and ask a person" if need.held else f"it would take {words.seconds(need.seconds)}"
     return (
         f"step {need.step} of plan {environment.plan.name} needs about {need.needed:,} requests of the canary to see "
@@ -72,4 +72,5 @@ def _message(environment: Environment, rate: float, need: Need) -> str:
 
 def _effect(rule: MetricRule) -> str:
     tolerated = f" beyond a margin of {rule.margin:g}" if rule.margin > 1 else ""
-    return f"{rule.kind} worse by an odds ratio of {rule.effect:g}{tolerated}"
+    of = "" if rule.slice is None else f" of slice {rule.slice}"
+    return f"{rule.kind}{of} worse by an odds ratio of {rule.effect:g}{tolerated}"
