@@ -1,6 +1,7 @@
 """Probation with a hold-back: a baseline that answers beside the release shows what comes late, and rolls back."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from mlgitops.core.manifest.fields import MAIN
 from mlgitops.core.rollout import Rollout
 from mlgitops.core.rollout import RolloutPhase as P
 from mlgitops.ports.repository import Change
+from tests.support.memory import Interposed, Killed
 from tests.support.world import (
     ENVIRONMENTS,
     MODEL,
@@ -22,6 +24,7 @@ from tests.support.world import (
     live,
     push,
     quick_world,
+    seen_by,
     settle,
     state_of,
     view_of,
@@ -180,3 +183,27 @@ def test_an_edited_plan_changes_no_probation_that_began(world: World2) -> None:
     world[0].repository.update(MAIN, now, [Change(message="no hold-back", files=files)])
     settle(*world, 60, passes=3)
     assert second(world[0]).on_probation
+
+
+@pytest.mark.parametrize("number", range(0, 14, 2))
+def test_killed_anywhere_on_probation_it_ends_the_same(number: int) -> None:
+    """Whichever write was the last, of a probation and of twins after it, the next process ends live and trusted."""
+    world, engine = under_probation(PLAN.replace("    alpha: 0.01\n", "    alpha: 0.01\n    noiseSeconds: 7200\n"))
+
+    def die(count: int, _: str) -> None:
+        if count == number:
+            raise Killed
+
+    def go(through: World) -> None:
+        for _ in range(3):
+            settle(through, engine, 4_000, passes=3)
+            settle(through, engine, 1)
+
+    with suppress(Killed):
+        go(seen_by(engine, Interposed(world.repository, before_write=die)))
+    go(world)
+    assert (second(world).phase, second(world).trusted) == (P.LIVE, True)
+    seen = engine.observe("production", MODEL)
+    assert seen.canary is None
+    assert seen.baseline is not None
+    assert (seen.baseline.release, seen.weight_percent, seen.cohort) == (second(world).release, 0, "0-0")
