@@ -506,8 +506,8 @@ def servers() -> str:
         (
             f"## Labels\n\n`arm` is {arms}. `cohort` is `<rollout>-<step>`, `0-0` between rollouts. `outcome` of a "
             "request is `ok`, `refused` (4xx: the request's fault) or `failed` (5xx, timeout, no connection); of a "
-            f"labelled request `correct` or `incorrect`. Upper bounds of the latency histograms, in "
-            f"seconds: {bounds}.\n"
+            "labelled request `correct` or `incorrect`. `slice` is one that the request named by `X-Mlgitops-Slices`. "
+            f"Upper bounds of the latency histograms, in seconds: {bounds}.\n"
         )
     ]
     return "\n".join(parts)

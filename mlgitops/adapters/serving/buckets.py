@@ -1,4 +1,4 @@
-"""The bounds of the latency histograms."""
+"""The bounds of the histograms: of latency, and of how late labels come."""
 
 from typing import Final
 
@@ -10,3 +10,6 @@ LATENCY_BUCKETS_SECONDS: Final = (
 )
 """Upper bounds from 1 ms to 10 s, seven to a decade: neighbours differ by a third to a half, which is what a judge of
 tail latency can tell apart. They are part of the metrics' contract: changing them starts new series."""
+
+LABEL_DELAY_BUCKETS_SECONDS: Final = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 43_200.0, 86_400.0)
+"""Upper bounds from a second to a day, the oldest request that takes a label."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mlgitops.adapters.atomic import write_atomically
-from mlgitops.adapters.serving.buckets import LATENCY_BUCKETS_SECONDS
+from mlgitops.adapters.serving.buckets import LABEL_DELAY_BUCKETS_SECONDS, LATENCY_BUCKETS_SECONDS
 from mlgitops.adapters.serving.outcomes import Prediction, agrees
 
 OUTCOMES: Final = ("ok", "refused", "failed")
@@ -51,6 +51,10 @@ class Series:
     """Sum of all times."""
     labelled: int = 0
     incorrect: int = 0
+    delays: list[int] = field(default_factory=lambda: [0] * (len(LABEL_DELAY_BUCKETS_SECONDS) + 1))
+    """Labels by the time from answer to label, as `buckets`; of all requests alone, not of slices."""
+    delay_seconds: float = 0.0
+    """Sum of these times."""
     touched_at: float = 0.0
     """Unix time of the last change."""
 
@@ -154,9 +158,10 @@ class ServedLog:
         if correct is None:
             return "invalid"
         entry.correct = correct
-        self._count_label(entry.keys, self._now(), correct=correct)
-        line = ["l", round(self._now(), 3), request_id, self._number(entry.key), correct]
-        self._write([*line, list(entry.slices)] if entry.slices else line)
+        at = round(self._now(), 3)
+        delay = round(max(0.0, at - entry.at), 3)
+        self._count_label(entry.keys, at, correct=correct, delay=delay)
+        self._write(["l", at, request_id, self._number(entry.key), correct, list(entry.slices), delay])
         return "accepted"
 
     def find(self, environment: str, model: str, request_id: str) -> Served | None:
@@ -204,12 +209,15 @@ class ServedLog:
         while len(self._requests) > self._limits.requests:
             self._requests.popitem(last=False)
 
-    def _count_label(self, keys: Sequence[SeriesKey], at: float, *, correct: bool) -> None:
+    def _count_label(self, keys: Sequence[SeriesKey], at: float, *, correct: bool, delay: float | None) -> None:
         for key in keys:
             series = self.series.setdefault(key, Series())
             series.labelled += 1
             series.incorrect += not correct
             series.touched_at = at
+            if delay is not None and not key.slice:
+                series.delays[bisect.bisect_left(LABEL_DELAY_BUCKETS_SECONDS, delay)] += 1
+                series.delay_seconds += delay
 
     def _number(self, key: SeriesKey) -> int:
         """Return the number that stands for a key in this segment, defining it on first use."""
@@ -295,9 +303,10 @@ class ServedLog:
                 self._add(request_id, entry)
             case "l":
                 _, at, request_id, number, correct, *rest = line
-                slices = rest[0] if rest else ()
+                slices, delay = rest or ((), None)  # nothing of both in logs of before
                 own = keys[number]
-                self._count_label([own, *(own._replace(slice=name) for name in slices)], at, correct=correct)
+                every = [own, *(own._replace(slice=name) for name in slices)]
+                self._count_label(every, at, correct=correct, delay=delay)
                 labelled = self.find(keys[number].environment, keys[number].model, request_id)
                 if labelled is not None:
                     labelled.correct = correct

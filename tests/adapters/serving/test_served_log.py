@@ -25,7 +25,15 @@ class Time:
 
 def view(log: ServedLog) -> dict[SeriesKey, tuple[Any, ...]]:
     return {
-        key: (tuple(one.outcomes), tuple(one.buckets), round(one.seconds, 6), one.labelled, one.incorrect)
+        key: (
+            tuple(one.outcomes),
+            tuple(one.buckets),
+            round(one.seconds, 6),
+            one.labelled,
+            one.incorrect,
+            tuple(one.delays),
+            round(one.delay_seconds, 3),
+        )
         for key, one in log.series.items()
     }
 
@@ -176,3 +184,35 @@ def test_slices_are_bounded(tmp_path: Path) -> None:
     assert OTHER._replace(slice="late") in again.series
     assert sum(again.series[KEY].outcomes) == 51
     assert sum(again.series[KEY._replace(slice="s1")].outcomes) == 2
+
+
+def test_how_late_labels_come_is_told(tmp_path: Path) -> None:
+    """The time from answer to label is counted for each label that counts, also when the log is read back."""
+    time = Time()
+    log = ServedLog(tmp_path, now=time)
+    for number, later in enumerate((0.5, 59.0, 7_200.0)):
+        log.served(f"r{number}", KEY, "ok", 0.01, [1], slices=["eu"])
+        time.now += later
+        log.label("production", "digits", f"r{number}", [1], None)
+        log.label("production", "digits", f"r{number}", [0], None)
+    for one in (log, ServedLog(tmp_path, now=time)):
+        family = next(found for found in ServedCollector(one).collect() if found.name == "mlgitops_label_delay_seconds")
+        told = {sample.labels["le"]: sample.value for sample in family.samples if sample.name.endswith("_bucket")}
+        assert (told["1.0"], told["60.0"], told["3600.0"], told["21600.0"], told["+Inf"]) == (1, 2, 2, 3, 3)
+        [total] = [sample.value for sample in family.samples if sample.name.endswith("_sum")]
+        assert total == pytest.approx(7_259.5)
+
+
+def test_labels_of_an_older_log_are_read(tmp_path: Path) -> None:
+    """A log that was written before delays and slices were kept goes on: its labels count, their delays are unknown."""
+    log = ServedLog(tmp_path)
+    fill(log, 20)
+    expected = view(log)
+    log.close()
+    (file,) = tmp_path.iterdir()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    old = [line[:5] if line[0] == "l" else line[:8] if line[0] == "k" else line for line in lines]
+    file.write_text("".join(json.dumps(line) + "\n" for line in old))
+    found = view(ServedLog(tmp_path))
+    assert {key: one[:5] for key, one in found.items()} == {key: one[:5] for key, one in expected.items()}
+    assert {sum(one[5]) for one in found.values()} == {0}
