@@ -18,6 +18,8 @@ from mlgitops.adapters.serving.outcomes import Prediction, parse_label
 LINES: Final = 1_000
 """Lines that are read at once: as many labels as the router takes in one call."""
 LONGEST_LINE: Final = 65_536
+BYTES: Final = 1_048_576
+"""Bytes after which a reading ends: the router takes calls of a limited size."""
 _TAIL: Final = 64
 """Bytes before the place that show whether a file is still the one that was read."""
 
@@ -77,7 +79,10 @@ def read_labels(file: Path, place: Place, *, lines: int = LINES) -> Part:
     with open_regular(file) as stream:
         place = _still_there(stream, place)
         stream.seek(place.offset)
+        end = place.offset + BYTES
         for _ in range(lines):
+            if place.offset >= end:
+                break
             raw = _line(stream)
             if not raw:
                 return Part(labels=tuple(labels), problems=problems, place=place)

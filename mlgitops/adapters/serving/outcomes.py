@@ -12,6 +12,10 @@ ROWS_LIMIT: Final = 256
 """Requests with more rows are served, and their predictions are not kept for labels."""
 
 
+LARGEST_CLASS: Final = 2**63
+"""Whole numbers beyond it are no labels: they could not be compared with a number, either."""
+
+
 def predictions(body: bytes, path: str, *, regression: bool) -> list[Prediction] | None:
     """Return one prediction per row of a V1 or V2 answer; None where the answer says none that can be compared.
 
@@ -35,6 +39,8 @@ def parse_label(value: Any) -> list[Prediction] | None:
     if not 0 < len(values) <= ROWS_LIMIT or not all(isinstance(one, bool | int | float | str) for one in values):
         return None
     if any(isinstance(one, float) and not math.isfinite(one) for one in values):
+        return None
+    if any(isinstance(one, int) and abs(one) > LARGEST_CLASS for one in values):
         return None
     return [_whole(one) for one in values]
 

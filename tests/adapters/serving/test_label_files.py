@@ -7,11 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgitops.adapters.serving.label_files import LONGEST_LINE, Label, Part, Place, read_labels
+from mlgitops.adapters.serving.label_files import BYTES, LONGEST_LINE, Label, Part, Place, read_labels
 from mlgitops.core.errors import InvalidInput
 
 GOOD = (b'{"id": "a", "label": 1}', b'{"id": "b", "label": ["x", "y"]}', b'{"label": 0.5, "id": "c", "at": "today"}')
-BAD = (b"{", b"[]", b"1", b'{"id": 1, "label": 2}', b'{"id": "a"}', b'{"id": "a", "label": {}}', b"\xff", b"[" * 9_999)
+BAD = (
+    b"{",
+    b"[]",
+    b"1",
+    b'{"id": 1, "label": 2}',
+    b'{"id": "a"}',
+    b'{"id": "a", "label": {}}',
+    b"\xff",
+    b"[" * 9_999,
+    b'{"id": "a", "label": NaN}',
+    b'{"id": "a", "label": 1' + b"0" * 400 + b"}",
+)
 
 
 def read_all(file: Path, place: Place, lines: int = 1_000) -> tuple[list[Label], dict[int, str], Place]:
@@ -103,3 +114,15 @@ def test_a_link_or_a_pipe_is_not_read(tmp_path: Path) -> None:
     for name in ("link", "pipe"):
         with pytest.raises(InvalidInput):
             read_labels(tmp_path / name, Place())
+
+
+def test_a_reading_is_no_larger_than_a_call_may_be(tmp_path: Path) -> None:
+    """Labels of many rows are read in several parts, so that no file is too large for the router."""
+    file = tmp_path / "labels.jsonl"
+    line = json.dumps({"id": "a", "label": ["\u00e9" * 200] * 50}, ensure_ascii=False) + "\n"
+    file.write_text(line * 200, encoding="utf-8")
+    first = read_labels(file, Place())
+    assert first.more
+    assert first.place.offset < BYTES + LONGEST_LINE
+    labels, problems, _ = read_all(file, Place())
+    assert (len(labels), problems) == (200, {})
