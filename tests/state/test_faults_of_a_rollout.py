@@ -10,7 +10,7 @@ from mlgitops.app.context import World
 from mlgitops.core.release import ReleasePhase
 from mlgitops.core.rollout import RolloutPhase as P
 from mlgitops.ports.metrics import Sample
-from mlgitops.ports.serving import Arm
+from mlgitops.ports.serving import Arm, ServingObservation
 from tests.support.phases import led_to
 from tests.support.world import MODEL, Engine, Quality, live, push, quick_world, seen_by, settle, state_of, view_of
 
@@ -121,6 +121,41 @@ def test_counts_that_say_nothing_decide_nothing(world: tuple[World, Engine], edi
     deciding.resume(mine, MODEL, None)
     settle(mine, engine, 15)
     assert state_of(mine).rollouts[2].phase is P.LIVE
+
+
+class Deaf(Engine):
+    """An engine whose router does not do what `main` says of it."""
+
+    seen: Callable[[ServingObservation], ServingObservation] = staticmethod(lambda seen: seen)
+
+    def observe(self, environment: str, model: str) -> ServingObservation:
+        return self.seen(super().observe(environment, model))
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (lambda one: replace(one, weight_percent=min(one.weight_percent or 0, 5)), "gives the canary 5 %"),
+        (lambda one: replace(one, cohort="1-0") if one.weight_percent == 10 else one, "as step 1-0"),
+    ],
+    ids=["another weight", "another step"],
+)
+def test_a_router_that_does_not_follow_makes_no_step(
+    world: tuple[World, Engine], seen: Callable[[ServingObservation], ServingObservation], told: str
+) -> None:
+    """What the router does not show is not judged: after its time the canary goes back, with both numbers."""
+    first = live(*world, "one", GOOD, trusted=True)
+    engine = Deaf(**{name: getattr(world[1], name) for name in Engine.__dataclass_fields__})
+    engine.seen = seen
+    mine = seen_by(engine, world[0].repository)
+    push(mine, "two", quality=BETTER, engine=engine)
+    settle(mine, engine, 15, passes=6)
+    assert (state_of(mine).rollouts[2].phase, state_of(mine).rollouts[2].step) == (P.STEP, 0)
+    settle(mine, engine, 301, passes=4)
+    state = state_of(mine)
+    assert (state.rollouts[2].phase, state.champion) == (P.ROLLED_BACK, first)
+    assert told in state.rollouts[2].reason
+    assert "not 10 % as step 2-1" in state.rollouts[2].reason
 
 
 def test_pushes_within_a_second_are_taken_in_order(world: tuple[World, Engine]) -> None:
