@@ -283,3 +283,23 @@ def test_a_release_can_be_rejected_wherever_it_is(world: tuple[World, Engine], w
     ledger = world[0].repository.snapshot(LEDGER).revision
     assert not rollbacks.reject(world[0], MODEL, name, reason="biased").changed
     assert world[0].repository.snapshot(LEDGER).revision == ledger
+
+
+def test_a_second_promotion_by_command_is_refused_before_it_is_written() -> None:
+    """While a rollout is under way, or asked for on main, `promote` says so and writes nothing, force or not."""
+    world, engine = quick_world()
+    live(world, engine, "one", GOOD, trusted=True)
+    deciding.hold(world, MODEL, None, reason="by hand only")
+    names = [push(world, code, quality=BETTER, engine=engine).name for code in ("two", "three")]
+    settle(world, engine, 0.2)
+    deciding.resume(world, MODEL, None)
+    deciding.promote(world, MODEL, names[0], None, reason="", force=False)
+    for said in (
+        "rollout 2 is proposed on main and not taken up yet",
+        "rollout 2 is ANALYSING; there is one at a time",
+    ):
+        before = world.repository.snapshot(MAIN).revision
+        with pytest.raises(Denied, match=said):
+            deciding.promote(world, MODEL, names[1], None, reason="now", force=True)
+        assert world.repository.snapshot(MAIN).revision == before
+        settle(world, engine, 0.2, passes=2)
