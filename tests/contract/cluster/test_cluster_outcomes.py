@@ -129,15 +129,16 @@ def test_exit_code_policy_takes_low_codes_for_final(engine, replica, tfjob):
     assert (engine.store / "ran").read_text() == "x"
 
 
-def test_a_failing_worker_fails_the_job_and_ends_its_peers(engine, replica, tfjob):
-    """One failed replica fails the job, and peers that wait for it and ignore SIGTERM are ended after the grace."""
+@pytest.mark.parametrize("role", ["Worker", "PS"])
+def test_a_failing_worker_fails_the_job_and_ends_its_peers(engine, replica, tfjob, role):
+    """One failed replica of any type fails the job; peers that wait and ignore SIGTERM are ended after the grace."""
     chief = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-    roles = {"Chief": replica(engine.image(chief)), "Worker": replica(engine.image("raise SystemExit('no data')"))}
+    roles = {"Chief": replica(engine.image(chief)), role: replica(engine.image("raise SystemExit('no data')"))}
     engine.apply(tfjob(roles))
     seen = engine.finish()
     assert (seen.phase, seen.reason) == (JobPhase.FAILED, "ReplicaFailed")
-    assert "1 Worker replica(s) failed" in seen.message
-    assert "job-worker-0 ended with 1: no data" in seen.message
+    assert f"1 {role} replica(s) failed" in seen.message
+    assert f"job-{role.lower()}-0 ended with 1: no data" in seen.message
     engine.wait(lambda: not engine.processes(), seconds=5)
 
 

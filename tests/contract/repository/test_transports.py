@@ -1,6 +1,9 @@
 """What a server may do to the tool, and what it must never get from it."""
 
+import base64
 import dataclasses
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -61,6 +64,29 @@ def test_token_in_the_url_is_used_and_hidden(http_place, token, tmp_path):
     with pytest.raises(Denied) as refused:
         repository.snapshot(MAIN)
     assert "wr0ng-t0ken" not in whole(refused.value)
+
+
+@pytest.mark.parametrize("where", ["in a variable", "in the address"])
+def test_no_token_is_on_a_command_line(http_place, token, tmp_path, monkeypatch, where):
+    """What git is started with, and what git starts, any account of the machine can read: no token is in it."""
+    git, seen, programs = shutil.which("git"), tmp_path / "seen", tmp_path / "programs"
+    programs.mkdir()
+    (programs / "git").write_text(
+        f"#!/bin/sh\nprintf '%s\\n' \"$*\" >>'{seen}'\nGIT_TRACE='{seen}' exec '{git}' \"$@\"\n"
+    )
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    if where == "in the address":
+        http_place.location = http_place.location.replace("//", f"//x-access-token:{token}@")
+        http_place.credentials = None
+    repository = http_place.open()
+    repository.create({MAIN: BEGIN})
+    repository.update(MAIN, repository.snapshot(MAIN).revision, [Change(message="more", files={"b": b"2"})])
+    lines = seen.read_text()
+    assert lines.count("push --porcelain") >= 2
+    assert "remote-http" in lines, "what git itself starts is seen, too"
+    assert token not in lines
+    assert base64.b64encode(f"x-access-token:{token}".encode()).decode() not in lines
 
 
 @pytest.mark.parametrize("text", ["gopher://u:s3cret@h/x", "http://u:s3cret@h:notaport/x", "https://u:s3cret@/x"])
