@@ -14,6 +14,7 @@ from mlgitops.core.rollout import RolloutPhase as P
 from tests.support.memory import edited
 from tests.support.phases import led_to
 from tests.support.world import (
+    ENVIRONMENTS,
     FOLDER,
     MODEL,
     Engine,
@@ -133,6 +134,23 @@ def test_a_rollback_needs_nobody_who_is_away(world: tuple[World, Engine], phase:
     settle(*world, 1)
     state = state_of(world[0])
     assert (state.rollouts[2].phase, state.champion, manifests(world[0])) == (P.ROLLED_BACK, first, before)
+
+
+@pytest.mark.parametrize("phase", [P.STEP, P.ANALYSING])
+def test_a_rollback_ends_while_nobody_counts_what_serves_beside_it(phase: P) -> None:
+    """With the counts down and the champion on probation itself, a rollback by hand still comes to its end."""
+    world, engine = quick_world(ENVIRONMENTS.replace("probationSeconds: 60", "probationSeconds: 80000"))
+    live(world, engine, "zero", GOOD)
+    first = live(world, engine, "one", GOOD)
+    push(world, "two", quality=BETTER, engine=engine)
+    led_to(world, engine, 3, phase)
+    engine.metrics_down = True
+    rollbacks.rollback(world, MODEL, None, reason="at night")
+    settle(world, engine, 1, passes=6)
+    state = state_of(world)
+    assert (state.rollouts[3].phase, state.champion) == (P.ROLLED_BACK, first)
+    assert state.live is not None
+    assert not state.live.trusted
 
 
 def test_a_rollback_of_what_serves_alone_needs_nobody_either(world: tuple[World, Engine]) -> None:
