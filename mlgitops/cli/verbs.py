@@ -19,6 +19,7 @@ VERBS = {
     "history": "Show every release and rollout, and what happened to each",
     "trace": "Follow one production answer back to where it came from",
     "explain": "Say in plain words why a release is where it is",
+    "simulate": "Say what a plan would do with a model's traffic",
     "logs": "Show the log of a training",
     "models": "List the models, show one release, write its model card",
     "report": "Write the HTML report of a model",
@@ -31,7 +32,7 @@ _SECTIONS = {
     "Start": ("init", "local", "demo", "lint", "doctor"),
     "Move": ("train", "reconcile", "promote", "rollback"),
     "Decide": ("hold", "resume", "approve", "reject", "abort"),
-    "Look": ("status", "history", "trace", "explain", "logs", "models", "report"),
+    "Look": ("status", "history", "trace", "explain", "simulate", "logs", "models", "report"),
     "Keep": ("gc", "completion"),
 }
 _INTRODUCTION = """\

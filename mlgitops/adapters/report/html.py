@@ -36,8 +36,11 @@ def standalone_course(rollout: Mapping[str, Any], made_at: str) -> str | None:
         made_at: When that was collected.
     """
     drawing = plots.course("course", dict(rollout), made_at)
-    if drawing is None:
-        return None
+    return None if drawing is None else standing_alone(drawing)
+
+
+def standing_alone(drawing: Markup) -> str:
+    """Return a drawing as an SVG file of its own, with its style."""
     style = f"<style>{_style()} svg.plot{{background:var(--page,#fff);padding:8px}}</style>"
     head, _, rest = str(drawing).partition(">")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{head} xmlns="http://www.w3.org/2000/svg">{style}{rest}\n'

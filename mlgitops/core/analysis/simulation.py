@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 LOOKS: Final = 8
 """Looks in the time of a step. More of them see a harm little sooner, and cost more."""
-LOOKS_WAITING: Final = 4
-"""Looks while a step waits for data."""
+PATIENCE: Final = 1.4
+"""While a step waits for data, each look is so many times as long after the last as that one was."""
 CORRELATION: Final = 0.7
 """Of `Traffic.noise`, from one minute to the next."""
 SLOWER: Final = (4.0, 2.0, 1.0, 0.5, 0.25)
 """Shares of requests that five bucket bounds leave out, as multiples of the rate of slow requests."""
+LARGEST_EFFECT: Final = 1000.0
+"""Odds ratio that a plan can name at most."""
 LATE_LOOKS: Final = 5
 """Looks for labels after the last step, each a mean delay after the one before: all but 1 in 150 have come by then."""
 _START: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -120,11 +122,11 @@ def simulate(plan: Plan, traffic: Traffic, harm: Harm, *, runs: int, seed: int) 
         seed: The same seed gives the same rollouts; one rollout does not depend on how many there are.
 
     Raises:
-        InvalidInput: Fewer than one run, or a canary that is better than its baseline.
+        InvalidInput: Fewer than one run, or an odds ratio below 1 or above `LARGEST_EFFECT`.
     """
     import numpy as np
 
-    if runs < 1 or harm.effect < 1:
+    if runs < 1 or not 1 <= harm.effect <= LARGEST_EFFECT:
         raise InvalidInput(f"{runs} rollouts of a canary with an odds ratio of {harm.effect:g} cannot be simulated")
     plan = replace(plan, metrics=tuple(replace(rule, slice=None) for rule in plan.metrics))
     dice = (np.random.Generator(np.random.PCG64(one)) for one in np.random.SeedSequence(seed).spawn(runs))
@@ -254,7 +256,7 @@ class _Rollout:
             if elapsed >= (step.seconds + wait) * (1 - 1e-9):
                 return self._end(Fate.HELD, number, self.seconds)
             if elapsed >= step.seconds * (1 - 1e-9):
-                between = wait / LOOKS_WAITING
+                between = min(between * PATIENCE, step.seconds + wait - elapsed)
 
     def _late_labels(self) -> Course:
         """Let the labels of the judged steps come while everything is answered by the new release already."""

@@ -1,0 +1,146 @@
+"""`mlgitops simulate`."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import click
+
+from mlgitops.cli import options, simulated
+from mlgitops.cli.words import examples
+from mlgitops.core.configuration import MetricKind
+from mlgitops.core.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from mlgitops.app.context import Context
+    from mlgitops.core.configuration import Plan
+
+_KINDS: Final = get_args(MetricKind)
+_PAIR: Final = re.compile(rf"(?P<kind>{'|'.join(_KINDS)})=(?P<number>[0-9.eE+-]+)")
+
+
+@click.command(
+    "simulate",
+    epilog=examples(
+        "mlgitops simulate",
+        "mlgitops simulate digits --environment staging --traffic 20",
+        "mlgitops simulate --effect errors=1.5 --plan draft.yaml --plot plan.svg",
+        "mlgitops simulate --rate labels=0.08 --labelled 0.3 --label-delay 900",
+    ),
+)
+@click.argument("model", required=False)
+@click.option("--traffic", "-t", type=float, metavar="RPS", help="Requests per second; default: as measured.")
+@click.option("--effect", "effects", multiple=True, metavar="METRIC=RATIO", help="Another harm, as an odds ratio.")
+@click.option("--rate", "rates", multiple=True, metavar="METRIC=SHARE", help="Bad outcomes of what serves now.")
+@click.option("--labelled", type=float, metavar="SHARE", help="Share of requests whose label comes.")
+@click.option("--label-delay", type=float, default=0.0, metavar="SECONDS", help="Mean time a label takes.")
+@click.option("--noise", type=float, default=0.0, metavar="CV", help="How much each side's rates swing, like 0.3.")
+@click.option("--plan", "plans", multiple=True, metavar="FILE", help="A plan, or environments.yaml, to compare with.")
+@click.option("--plot", metavar="PATH", help="Draw when harms are found into this SVG file.")
+@click.option("--runs", type=click.IntRange(1, 10_000), help="Rollouts of each harm; default: a few seconds of them.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The same seed, the same answer.")
+@options.one_environment
+@options.places
+@options.output
+def command(
+    model: str | None,
+    traffic: float | None,
+    effects: tuple[str, ...],
+    rates: tuple[str, ...],
+    labelled: float | None,
+    label_delay: float,
+    noise: float,
+    plans: tuple[str, ...],
+    plot: str | None,
+    runs: int | None,
+    seed: int,
+    environment: str | None,
+    home: str | None,
+    environment_repository: str | None,
+    output: str,
+    verbose: bool,
+) -> None:
+    """Say what a plan would do with a model's traffic.
+
+    Before anything is rolled out: how long each step would take, how soon each harm would be found and how many users
+    would have met it, and how often a good release would be rolled back. Rollouts are simulated, and judged as real
+    ones are. Traffic is measured from the decisions of former rollouts. MODEL is needed only where there are several;
+    METRIC is errors, latency or labels. Reads the environment repository alone.
+    """
+    del verbose
+    from mlgitops.app.simulating import Asked, foresee
+
+    asked = Asked(
+        requests_per_second=traffic,
+        rates=_pairs(rates, "--rate"),
+        effects=_pairs(effects, "--effect"),
+        labelled_share=labelled,
+        label_delay_seconds=label_delay,
+        noise=noise,
+        runs=runs,
+        seed=seed,
+    )
+    settings, context = options.open_context(home, environment_repository)
+    name = _model(context, model)
+    others = [_plan(settings.directory, file, context, environment) for file in plans]
+    values = foresee(context, name, environment, asked, others)
+    courses = [one.pop("course") for plan in values["plans"] for one in plan["scenarios"]]
+    values["plot"] = _drawn(settings.directory / plot, values, courses) if plot else None
+    options.show(values, simulated.words(values), output)
+
+
+def _pairs(given: tuple[str, ...], flag: str) -> dict[MetricKind, float]:
+    """Return METRIC=NUMBER by metric.
+
+    Raises:
+        InvalidInput: One is none.
+    """
+    found: dict[MetricKind, float] = {}
+    for text in given:
+        match = _PAIR.fullmatch(text)
+        try:
+            number = float(match["number"]) if match else None
+        except ValueError:
+            number = None
+        if match is None or number is None:
+            raise InvalidInput(f"{flag} {text!r:.60} is not METRIC=NUMBER, with {', '.join(_KINDS)} as METRIC")
+        kind: MetricKind = next(one for one in _KINDS if one == match["kind"])
+        found[kind] = number
+    return found
+
+
+def _model(context: "Context", model: str | None) -> str | None:
+    """Return the model that was named, or the only one; None where none was submitted yet and none was named."""
+    from mlgitops.app.context import look
+
+    return None if model is None and not look(context).ledger.models() else options.chosen(context, model)
+
+
+def _plan(directory: Path, file: str, context: "Context", environment: str | None) -> "tuple[str, Plan]":
+    from mlgitops.app.context import look
+    from mlgitops.core.loaders.plan import load_plan
+
+    path = directory / file
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise NotFound("file", str(path)) from error
+    name = environment or look(context).configuration.environments[-1].name
+    return file, load_plan(data, str(path), name)
+
+
+def _drawn(path: Path, values: dict[str, Any], courses: list[Any]) -> str:
+    """Draw what was simulated; returns the file's path.
+
+    Raises:
+        InvalidInput: The file cannot be written.
+    """
+    from mlgitops.adapters.atomic import write_atomically
+    from mlgitops.adapters.redacting import redacted_values
+    from mlgitops.adapters.report.foreseen import drawing
+
+    try:
+        write_atomically(path, drawing(redacted_values(values), courses).encode())
+    except OSError as error:
+        raise InvalidInput(f"the plot cannot be written: {error.strerror}", path=str(path)) from error
+    return str(path)
