@@ -6,17 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mlgitops.app.context import Context, View, environment_of, look
+from mlgitops.app.judging import settled_noise
 from mlgitops.core.analysis.counts import Arm, Sample
 from mlgitops.core.analysis.evidence import wilson
-from mlgitops.core.analysis.foresight import DEFAULT_RATES, Need, needs
+from mlgitops.core.analysis.foresight import DEFAULT_RATES, Known, Need, needs
 from mlgitops.core.analysis.measures import SLOW_SHARE
-from mlgitops.core.analysis.simulation import Course, Fate, Harm, Traffic, simulate
+from mlgitops.core.analysis.noise import Noise, noise_of
+from mlgitops.core.analysis.simulation import LARGEST_EFFECT, Course, Fate, Harm, Traffic, simulate
 from mlgitops.core.configuration import Environment, MetricKind, Plan
-from mlgitops.core.errors import InvalidInput, NotFound
+from mlgitops.core.errors import InvalidInput, NotFound, Problem
+from mlgitops.core.ledger import EnvironmentState
+from mlgitops.core.rollout import Rollout
 
 Values = dict[str, Any]
-RUNS: Final = 240
-"""Rollouts simulated in all where nobody says how many: a few seconds."""
+GOOD_RUNS: Final = 240
+"""Rollouts of good releases over all plans, where nobody says how many: a false rollback is rare, so it takes many."""
+FEWEST_GOOD_RUNS: Final = 80
+HARM_RUNS: Final = 120
+"""Rollouts over all plans and harms, where nobody says how many."""
 FEWEST_RUNS: Final = 20
 RECORDS: Final = 30
 """Newest decision records that traffic is measured from."""
@@ -31,8 +38,10 @@ class Asked:
     """Of both arms together; None for what was measured, or is expected."""
     rates: Mapping[MetricKind, float] = field(default_factory=dict)
     """The baseline's shares of bad outcomes that are not as measured."""
-    effects: Mapping[MetricKind, float] = field(default_factory=dict)
-    """Odds ratios of the harms that are simulated, beside those that a plan names."""
+    effects: Sequence[tuple[str, float]] = ()
+    """(metric as `MetricRule.name`, odds ratio) of harms that are simulated beside those that a plan names."""
+    slices: Mapping[str, float] = field(default_factory=dict)
+    """By slice, its share of the requests where it is not as measured."""
     labelled_share: float | None = None
     """Share of the requests whose label comes; None for what was measured."""
     label_delay_seconds: float = 0.0
@@ -52,10 +61,35 @@ class _Measured:
     requests_per_second: float | None = None
     rates: Mapping[MetricKind, float] = field(default_factory=dict)
     labelled_share: float | None = None
+    slices: Mapping[str, float] = field(default_factory=dict)
+    evaluated: float | None = None
+    """The champion's share of wrong predictions when it was evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Foreseen:
+    """What all plans are simulated with."""
+
+    unit: Environment
+    champion: Rollout | None
+    asked: Asked
+    traffic: Traffic
+    plans: int
+
+    def noises(self, plan: Plan) -> dict[str, Noise]:
+        """Return the noise that a rollout of a plan would be judged by, settled as reconcile settles it."""
+        if self.champion is None:
+            return {rule.name: noise_of(plan.dispersion) for rule in plan.metrics}
+        settled = settled_noise(plan.to_mapping(), self.champion)
+        return {name: Noise.from_mapping(values) for name, values in settled.items()}
 
 
 def foresee(
-    context: Context, model: str | None, environment: str | None, asked: Asked, others: Sequence[tuple[str, Plan]] = ()
+    context: Context,
+    model: str | None,
+    environment: str | None,
+    asked: Asked,
+    others: Sequence[tuple[str | None, Plan]] = (),
 ) -> Values:
     """Return what the plan of an environment would do, and what others would.
 
@@ -64,10 +98,10 @@ def foresee(
         model: The model; None where none was submitted yet, so that nothing is measured.
         environment: Where; None for the last one.
         asked: What is known better, and what is wanted.
-        others: (file, plan) of plans to compare with.
+        others: (file, plan) of plans to compare with; no file where `environments.yaml` has it.
 
     Returns:
-        `model`, `environment`, `seed`, `runs`, `traffic` (with the source of each number), and `plans`, each with
+        `model`, `environment`, `seed`, `traffic` (with the source of each number), and `plans`, each with
         `name`, `file`, `needs` of its steps and `scenarios`; times in seconds, shares between 0 and 1.
 
     Raises:
@@ -76,22 +110,52 @@ def foresee(
     """
     view = look(context)
     unit = _unit(view, model, environment)
-    measured = _measured(view, unit.name, model) if model else _Measured()
-    told, traffic = _traffic(asked, measured, unit)
+    state = view.ledger.state(unit.name, model) if model else None
     plans = [(None, unit.plan), *others]
-    harms = [_harms(plan, asked) for _, plan in plans]
-    runs = asked.runs or max(FEWEST_RUNS, RUNS // sum(map(len, harms)))
+    _check_effects(asked, [plan for _, plan in plans])
+    told, traffic = _traffic(asked, _measured(view, unit.name, model, state) if state and model else _Measured(), unit)
+    _check_slices(traffic, [plan for _, plan in plans], unit.name)
+    shared = _Foreseen(
+        unit=unit, champion=state.live if state else None, asked=asked, traffic=traffic, plans=len(plans)
+    )
+    harms = sum(len(_harms(plan, asked)) - 1 for _, plan in plans)
     return {
         "model": model,
         "environment": unit.name,
         "seed": asked.seed,
-        "runs": runs,
         "traffic": told,
-        "plans": [
-            _plan(file, plan, traffic, [(one, simulate(plan, traffic, one, runs=runs, seed=asked.seed)) for one in of])
-            for (file, plan), of in zip(plans, harms, strict=True)
-        ],
+        "plans": [_plan(file, plan, shared, harms) for file, plan in plans],
     }
+
+
+def _check_effects(asked: Asked, plans: Sequence[Plan]) -> None:
+    known = {rule.name for plan in plans for rule in plan.metrics}
+    problems = [
+        f"no plan here judges {name}, so nothing would find it; known: {', '.join(sorted(known))}"
+        for name, _ in asked.effects
+        if name not in known
+    ]
+    problems += [
+        f"{effect:g} for {name} is not an odds ratio of more than 1 and at most {LARGEST_EFFECT:g}"
+        for name, effect in asked.effects
+        if not 1 < effect <= LARGEST_EFFECT
+    ]
+    if problems:
+        raise InvalidInput([Problem(message=message, pointer="effect") for message in problems])
+
+
+def _check_slices(traffic: Traffic, plans: Sequence[Plan], environment: str) -> None:
+    judged = {rule.slice for plan in plans for rule in plan.metrics if rule.slice is not None}
+    problems = [
+        Problem(
+            message=f"nothing says what share of the requests belongs to {name}: no rollout in {environment} saw it",
+            pointer="slice",
+            mend=f"say it, like --slice {name}=0.2",
+        )
+        for name in sorted(judged - traffic.slices.keys())
+    ]
+    if problems:
+        raise InvalidInput(problems)
 
 
 def _unit(view: View, model: str | None, environment: str | None) -> Environment:
@@ -108,12 +172,12 @@ def _harms(plan: Plan, asked: Asked) -> list[Harm]:
     """Return a canary that is no worse, then each metric's named effect and the one that was asked for."""
     found = [Harm()]
     for rule in plan.metrics:
-        effects = {rule.effect} | ({asked.effects[rule.kind]} if rule.kind in asked.effects else set())
-        found += [Harm(kind=rule.kind, effect=effect) for effect in sorted(effects)]
+        effects = {rule.effect} | {effect for name, effect in asked.effects if name == rule.name}
+        found += [Harm(kind=rule.kind, slice=rule.slice, effect=effect) for effect in sorted(effects)]
     return found
 
 
-def _measured(view: View, environment: str, model: str) -> _Measured:
+def _measured(view: View, environment: str, model: str, state: EnvironmentState) -> _Measured:
     """Return what the newest decision records say: requests over the time of their steps, and the baseline's rates."""
     answered = seconds = 0.0
     newest: dict[int, Sequence[Mapping[str, Any]]] = {}
@@ -137,7 +201,27 @@ def _measured(view: View, environment: str, model: str) -> _Measured:
         requests_per_second=answered / seconds if answered and seconds else None,
         rates=rates,
         labelled_share=labelled / total if labelled else None,
+        slices=_shares(baseline, total) if total else {},
+        evaluated=_evaluated(view, model, state),
     )
+
+
+def _shares(baseline: Sequence[Sample], total: int) -> dict[str, float]:
+    """Return what share of the requests belongs to each slice that was told."""
+    found: dict[str, int] = {}
+    for sample in baseline:
+        for one in sample.slices:
+            found[one.name] = found.get(one.name, 0) + one.total
+    return {name: count / total for name, count in found.items() if count}
+
+
+def _evaluated(view: View, model: str, state: EnvironmentState) -> float | None:
+    """Return the champion's share of wrong predictions on its evaluation set; None where no report tells it."""
+    release = view.ledger.find_release(model, state.champion) if state.champion else None
+    report = view.ledger.report(model, release.report) if release and release.report else None
+    metrics = ((report or {}).get("candidate") or {}).get("metrics") or {}
+    right = (metrics.get("accuracy") or {}).get("value")
+    return 1 - right if isinstance(right, float) and 0 < right < 1 else None
 
 
 def _rate(bad: float, total: float) -> float:
@@ -165,14 +249,17 @@ def _traffic(asked: Asked, measured: _Measured, unit: Environment) -> tuple[Valu
     )
     if speed is None:
         raise InvalidInput(
-            f"nothing says how much traffic there is: no rollout was judged in {unit.name} yet; say it with --traffic, "
-            "in requests per second, or as expectedRequestsPerSecond of the environment"
+            f"nothing says how much traffic there is: no rollout was judged in {unit.name} yet; say it with "
+            "--requests-per-second, or as expectedRequestsPerSecond of the environment"
         )
     rates: dict[MetricKind, float] = {}
     told: list[Values] = []
     for kind in KINDS:
         assumed = DEFAULT_RATES[kind]
-        rate, origin = _first((asked.rates.get(kind), "flag"), (measured.rates.get(kind), "measured"))
+        evaluated = measured.evaluated if kind == "labels" else None
+        rate, origin = _first(
+            (asked.rates.get(kind), "flag"), (measured.rates.get(kind), "measured"), (evaluated, "evaluated")
+        )
         rates[kind] = assumed if rate is None else rate
         told.append({"kind": kind, "rate": rates[kind], "source": origin or "assumed"})
     share, of_share = _first((asked.labelled_share, "flag"), (measured.labelled_share, "measured"))
@@ -181,6 +268,7 @@ def _traffic(asked: Asked, measured: _Measured, unit: Environment) -> tuple[Valu
         rates=rates,
         labelled_share=1.0 if share is None else share,
         label_delay_seconds=asked.label_delay_seconds,
+        slices={**measured.slices, **asked.slices},
         noise=asked.noise,
     )
     words = {
@@ -190,6 +278,10 @@ def _traffic(asked: Asked, measured: _Measured, unit: Environment) -> tuple[Valu
         "labelledShare": traffic.labelled_share,
         "labelledShareSource": of_share or "assumed",
         "labelDelaySeconds": asked.label_delay_seconds,
+        "slices": [
+            {"slice": name, "share": share, "source": "flag" if name in asked.slices else "measured"}
+            for name, share in sorted(traffic.slices.items())
+        ],
         "noise": asked.noise,
     }
     return words, traffic
@@ -199,17 +291,45 @@ def _first(*known: tuple[float | None, str]) -> tuple[float | None, str]:
     return next(((value, source) for value, source in known if value is not None), (None, ""))
 
 
-def _plan(file: str | None, plan: Plan, traffic: Traffic, simulated: Sequence[tuple[Harm, Sequence[Course]]]) -> Values:
-    found = needs(plan, traffic.requests_per_second, traffic.rates, traffic.labelled_share)
+def _plan(file: str | None, plan: Plan, shared: _Foreseen, harms: int) -> Values:
+    traffic, noises = shared.traffic, shared.noises(plan)
+    known = Known(
+        rates=traffic.rates,
+        labelled=traffic.labelled_share,
+        slices=traffic.slices,
+        dispersions={name: noise.dispersion for name, noise in noises.items()},
+    )
     return {
         "name": plan.name,
         "file": file,
-        "seconds": math.fsum(step.seconds for step in plan.steps),
+        "seconds": math.fsum(step.seconds for step in plan.judged_steps),
         "alpha": plan.alpha,
-        "steps": [{"weightPercent": step.weight_percent, "seconds": step.seconds} for step in plan.steps],
-        "needs": [_need(one) for one in found],
-        "scenarios": [_scenario(harm, courses) for harm, courses in simulated],
+        "noises": [
+            {"metric": name, "dispersion": noise.dispersion, "source": str(noise.source)}
+            for name, noise in noises.items()
+        ],
+        "steps": [{"weightPercent": step.weight_percent, "seconds": step.seconds} for step in plan.judged_steps],
+        "needs": [_need(one) for one in needs(plan, traffic.requests_per_second, known)],
+        "scenarios": [_simulated(plan, one, shared, noises, harms) for one in _harms(plan, shared.asked)],
     }
+
+
+def _simulated(plan: Plan, harm: Harm, shared: _Foreseen, noises: Mapping[str, Noise], harms: int) -> Values:
+    usual = (
+        max(FEWEST_GOOD_RUNS, GOOD_RUNS // shared.plans)
+        if harm.kind is None
+        else max(FEWEST_RUNS, HARM_RUNS // max(1, harms))
+    )
+    courses = simulate(
+        plan,
+        shared.traffic,
+        harm,
+        runs=shared.asked.runs or usual,
+        seed=shared.asked.seed,
+        noises=noises,
+        probation_seconds=shared.unit.probation_seconds,
+    )
+    return _scenario(harm, courses)
 
 
 def _need(one: Need) -> Values:
@@ -217,6 +337,7 @@ def _need(one: Need) -> Values:
         "step": one.step,
         "weightPercent": one.weight_percent,
         "kind": one.rule.kind,
+        "slice": one.rule.slice,
         "effect": one.rule.effect,
         "expected": round(one.expected),
         "needed": one.needed,
@@ -230,7 +351,9 @@ def _scenario(harm: Harm, courses: Sequence[Course]) -> Values:
     done = [one for one in courses if one.fate is Fate.PROMOTED]
     return {
         "kind": harm.kind,
+        "slice": harm.slice,
         "effect": harm.effect,
+        "runs": len(courses),
         "fates": {str(fate): _share(sum(one.fate is fate for one in courses), len(courses)) for fate in Fate},
         "secondsToRollBack": _spread([one.seconds for one in back]),
         "canaryRequests": _spread([one.canary_requests for one in back]),

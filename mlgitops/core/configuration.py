@@ -387,6 +387,8 @@ class EnvironmentsConfiguration:
 
     environments: tuple[Environment, ...]
     """In promotion order."""
+    plans: tuple[Plan, ...] = ()
+    """Every plan, also one that no environment follows."""
     training_namespace: str = "training"
     claim: str = "mlgitops-store"
     """Volume claim that data and models live in."""

@@ -19,6 +19,7 @@ from mlgitops.adapters.report.svg import (
     polyline,
     round_seconds,
 )
+from mlgitops.core.analysis.words import percent
 
 Values = Mapping[str, Any]
 Course = Sequence[Sequence[float]]
@@ -49,11 +50,14 @@ def drawing(values: Values, courses: Sequence[Course]) -> str:
 
 
 def _told(plan: Values, scenario: Values) -> str:
-    return f"plan {plan['name']}, {_name(scenario)}: {100 * scenario['fates']['rolledBack']['share']:.0f} % rolled back"
+    return f"plan {plan['name']}, {_name(scenario)}: {percent(scenario['fates']['rolledBack']['share'])} rolled back"
 
 
 def _name(scenario: Values) -> str:
-    return f"{scenario['kind']} × {scenario['effect']:g}" if scenario["kind"] else "no worse"
+    if not scenario["kind"]:
+        return "no worse"
+    of = f"/{scenario['slice']}" if scenario["slice"] else ""
+    return f"{scenario['kind']}{of} × {scenario['effect']:g}"
 
 
 def _panel(plan: Values, courses: Sequence[Course], top: float, longest: float) -> Markup:
@@ -114,4 +118,4 @@ def _words(scenario: Values) -> str:
     if scenario["secondsToRollBack"] is None:
         return "never rolled back"
     requests = scenario["canaryRequests"]["median"]
-    return f"{100 * back:.0f} % rolled back, half of them by {requests:,} requests of the canary"
+    return f"{percent(back)} rolled back, half of them by {requests:,} requests of the canary"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mlgitops.core.analysis.measures import BOUNDS
@@ -37,17 +37,42 @@ class Need:
     """Nor is its extension: a person would be asked."""
 
 
-def needs(plan: Plan, requests_per_second: float, rates: Mapping[MetricKind, float], labelled: float) -> list[Need]:
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of a model's traffic beside its speed."""
+
+    rates: Mapping[MetricKind, float] = field(default_factory=dict)
+    """The baseline's share of bad outcomes by metric; `DEFAULT_RATES` where there is none."""
+    labelled: float = 1.0
+    """Share of the requests whose label comes; delays are not counted."""
+    slices: Mapping[str, float] = field(default_factory=dict)
+    """By slice, its share of the requests; all of them where nobody says, so in truth it needs longer."""
+    dispersions: Mapping[str, float] = field(default_factory=dict)
+    """By the metrics' names, the noise they are judged by; else the plan's word, or the default."""
+
+    def rate(self, kind: MetricKind) -> float:
+        """Return the baseline's share of bad outcomes."""
+        return {**DEFAULT_RATES, **self.rates}[kind]
+
+    def share(self, rule: MetricRule) -> float:
+        """Return the share of the requests that tell a metric something."""
+        of_slice = self.slices.get(rule.slice, 1.0) if rule.slice else 1.0
+        return of_slice * (self.labelled if rule.kind == "labels" else 1.0)
+
+
+NOTHING: Final = Known()
+"""Nothing is known."""
+
+
+def needs(plan: Plan, requests_per_second: float, known: Known = NOTHING) -> list[Need]:
     """Return what each metric needs in each step, as far as the plan gets: nothing follows a step that is held.
 
-    By the number of planned requests alone: a step whose evidence rules the effect out passes somewhat earlier. What
-    share of the traffic a slice has is not known here, so it is taken to have all: in truth it needs longer.
+    By the number of planned requests alone: a step whose evidence rules the effect out passes somewhat earlier.
 
     Args:
         plan: The plan.
         requests_per_second: Of both arms together.
-        rates: The baseline's share of bad outcomes by metric; `DEFAULT_RATES` where there is none.
-        labelled: Share of the requests whose label comes; delays are not counted.
+        known: What else is known of the traffic.
     """
     seen = dict.fromkeys((rule.name for rule in plan.metrics), 0.0)
     found: list[Need] = []
@@ -55,18 +80,16 @@ def needs(plan: Plan, requests_per_second: float, rates: Mapping[MetricKind, flo
         per_second = requests_per_second * step.weight_percent / 100
         of_step = []
         for rule in plan.metrics:
-            known = per_second * (labelled if rule.kind == "labels" else 1.0)
-            whole = _planned(plan, rule, step, rates)
-            least = min(whole, _planned(plan, rule, step, rates, gross=True))
+            whole = _planned(plan, rule, step, known)
+            least = min(whole, _planned(plan, rule, step, known, gross=True))
             needed = max(least, math.ceil(whole * (1 - seen[rule.name])))
-            of_step.append(_need(plan, number, rule, known, needed))
+            of_step.append(_need(plan, number, rule, per_second * known.share(rule), needed))
         found += of_step
         if any(one.held for one in of_step):
             break
         lasts = max(one.seconds for one in of_step)
         for rule in plan.metrics:
-            known = per_second * (labelled if rule.kind == "labels" else 1.0)
-            seen[rule.name] += lasts * known / _planned(plan, rule, step, rates)
+            seen[rule.name] += lasts * per_second * known.share(rule) / _planned(plan, rule, step, known)
     return found
 
 
@@ -91,17 +114,14 @@ def _need(plan: Plan, number: int, rule: MetricRule, per_second: float, needed: 
     )
 
 
-def _planned(
-    plan: Plan, rule: MetricRule, step: Step, rates: Mapping[MetricKind, float], *, gross: bool = False
-) -> int:
+def _planned(plan: Plan, rule: MetricRule, step: Step, known: Known, *, gross: bool = False) -> int:
     """Return what one step alone would need for the named effect, or for a gross one; as the judge plans."""
-    rate = {**DEFAULT_RATES, **rates}[rule.kind]
     return planned_samples(
         GROSS_EFFECT if gross else rule.effect,
-        min(max(rate, SMALLEST_RATE), 1 - SMALLEST_RATE),
+        min(max(known.rate(rule.kind), SMALLEST_RATE), 1 - SMALLEST_RATE),
         canary_share=step.weight_percent / 100,
         alpha=plan.alpha * rule.weight / math.fsum(one.weight for one in plan.metrics),
-        dispersion=plan.dispersion or DEFAULT_DISPERSION,
+        dispersion=known.dispersions.get(rule.name) or plan.dispersion or DEFAULT_DISPERSION,
         margin=1.0 if gross else rule.margin,
         bets=BOUNDS if rule.kind == "latency" else 1,
     )

@@ -3,12 +3,14 @@
 import enum
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from mlgitops.core.analysis.counts import Arm, Sample
+from mlgitops.core.analysis.counts import Arm, Sample, SliceCounts
 from mlgitops.core.analysis.foresight import DEFAULT_RATES
+from mlgitops.core.analysis.noise import Noise
 from mlgitops.core.analysis.outcome import Outcome
 from mlgitops.core.analysis.running import Running
 from mlgitops.core.analysis.verdict import MetricVerdict, begin, conclude, judge_running
@@ -18,8 +20,8 @@ from mlgitops.core.errors import InvalidInput, Problem
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-LOOKS: Final = 8
-"""Looks in the time of a step. More of them see a harm little sooner, and cost more."""
+LOOKS: Final = 12
+"""Looks in the time of a step: a harm is found by half of such a part later than an engine that looks all the time."""
 PATIENCE: Final = 1.4
 """While a step waits for data, each look is so many times as long after the last as that one was."""
 CORRELATION: Final = 0.7
@@ -29,7 +31,12 @@ SLOWER: Final = (4.0, 2.0, 1.0, 0.5, 0.25)
 LARGEST_EFFECT: Final = 1000.0
 """Odds ratio that a plan can name at most."""
 LATE_LOOKS: Final = 5
-"""Looks for labels after the last step, each a mean delay after the one before: all but 1 in 150 have come by then."""
+"""Looks for labels after the last step, each a mean delay after the one before: all but 1 in 150 have come by then.
+
+Where probation is over sooner, they are spread over its time.
+"""
+_LARGEST_URN: Final = 1_000_000_000
+"""Requests from which numpy draws no hypergeometric number; a binomial one is as good there."""
 _START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -58,12 +65,19 @@ class Traffic:
     """Share of the requests whose label comes, ever."""
     label_delay_seconds: float = 0.0
     """Mean time that a label takes, exponential; 0 for labels that are there at once."""
+    slices: Mapping[str, float] = field(default_factory=dict)
+    """By slice, its share of the requests; a request's slices are independent of each other."""
     noise: float = 0.0
     """Coefficient of variation of each arm's rates, correlated from minute to minute by `CORRELATION`."""
 
     def __post_init__(self) -> None:
         wrong = [
             (f"rates.{kind}", rate, "a share between 0 and 1") for kind, rate in self.rates.items() if not 0 < rate < 1
+        ]
+        wrong += [
+            (f"slices.{name}", share, "a share of more than 0")
+            for name, share in self.slices.items()
+            if not 0 < share <= 1
         ]
         if not 0 < self.requests_per_second <= 1e7:
             wrong.append(("requestsPerSecond", self.requests_per_second, "more than 0, and at most 10,000,000"))
@@ -84,11 +98,13 @@ class Harm:
 
     kind: MetricKind | None = None
     """The metric; None for a canary that is no worse in any."""
+    slice: str | None = None
+    """Only the requests of this slice meet it; None for all requests."""
     effect: float = 1.0
     """Odds ratio of bad outcomes in that metric, canary over baseline."""
 
     def rate(self, kind: MetricKind, baseline_rate: float) -> float:
-        """Return the canary's share of bad outcomes in a metric."""
+        """Return the canary's share of bad outcomes in a metric, where the harm is met."""
         if kind != self.kind:
             return baseline_rate
         return self.effect * baseline_rate / (1 - baseline_rate + self.effect * baseline_rate)
@@ -110,115 +126,223 @@ class Course:
     """Bad outcomes that these would not have had with the baseline, on average."""
 
 
-def simulate(plan: Plan, traffic: Traffic, harm: Harm, *, runs: int, seed: int) -> tuple[Course, ...]:
+def simulate(
+    plan: Plan,
+    traffic: Traffic,
+    harm: Harm,
+    *,
+    runs: int,
+    seed: int,
+    noises: Mapping[str, Noise] = MappingProxyType({}),
+    probation_seconds: float = 86_400.0,
+    looks: int = LOOKS,
+) -> tuple[Course, ...]:
     """Let rollouts of a canary be judged by a plan.
 
     Args:
-        plan: The plan; its dispersion is used as a rollout would use it. How much of the traffic a slice has is not
-            known here, so each is taken to have all: in truth it needs longer.
+        plan: The plan; its dispersion is used as a rollout would use it.
         traffic: What users do.
         harm: In what the canary is worse.
         runs: How many rollouts, at least 1.
         seed: The same seed gives the same rollouts; one rollout does not depend on how many there are.
+        noises: By the metrics' names, the noise a rollout would be judged by; else the plan's word, or the default.
+        probation_seconds: How long after the last step late labels still take a release back.
+        looks: In the time of each step.
 
     Raises:
-        InvalidInput: Fewer than one run, or an odds ratio below 1 or above `LARGEST_EFFECT`.
+        InvalidInput: Fewer than one run, a slice whose share of the requests `traffic` does not say, or an odds
+            ratio below 1 or above `LARGEST_EFFECT`.
     """
     import numpy as np
 
     if runs < 1 or not 1 <= harm.effect <= LARGEST_EFFECT:
         raise InvalidInput(f"{runs} rollouts of a canary with an odds ratio of {harm.effect:g} cannot be simulated")
-    plan = replace(plan, metrics=tuple(replace(rule, slice=None) for rule in plan.metrics))
+    unknown = {rule.slice for rule in plan.metrics if rule.slice is not None} - traffic.slices.keys()
+    if unknown:
+        raise InvalidInput(f"nothing says what share of the requests belongs to {', '.join(sorted(unknown))}")
+    begun = begin(plan.metrics, dispersion=plan.dispersion, noises=noises)
     dice = (np.random.Generator(np.random.PCG64(one)) for one in np.random.SeedSequence(seed).spawn(runs))
-    return tuple(_Rollout(plan, traffic, harm, one).run() for one in dice)
+    return tuple(
+        _Rollout(plan, begun, _Users(plan, traffic, harm, one), probation_seconds, looks).run() for one in dice
+    )
 
 
 class _Users:
     """What both arms of a rollout were asked so far, drawn request by request."""
 
     def __init__(self, plan: Plan, traffic: Traffic, harm: Harm, dice: "Generator") -> None:
-        self.traffic, self.dice = traffic, dice
+        self.traffic, self.harm, self.dice = traffic, harm, dice
         self.kinds = {rule.kind for rule in plan.metrics}
-        known = {**DEFAULT_RATES, **traffic.rates}
-        self.rates = {
-            arm: {kind: harm.rate(kind, known[kind]) if arm is Arm.CANARY else known[kind] for kind in known}
-            for arm in Arm
-        }
+        self.slices = {rule.slice: traffic.slices[rule.slice] for rule in plan.metrics if rule.slice is not None}
+        self.baseline = {**DEFAULT_RATES, **traffic.rates}
+        self.worse = {kind: harm.rate(kind, rate) for kind, rate in self.baseline.items()}
         self.noise = {arm: float(dice.normal()) for arm in Arm}
-        self.counts: dict[tuple[str, Arm], list[int]] = {}
-        self.slower: dict[tuple[str, Arm], list[int]] = {}
-        self.waiting: dict[tuple[str, Arm], list[int]] = {}
+        self.counts: dict[tuple[str, Arm], dict[str | None, _Counts]] = {}
+
+    @property
+    def of_canary(self) -> int:
+        """Requests that the canary answered."""
+        return sum(counts[None].total for (_, arm), counts in self.counts.items() if arm is Arm.CANARY)
 
     def requests(self, cohort: str, weight: float, seconds: float) -> None:
         """Let so many seconds of requests be answered, a share of them by the canary."""
         total = int(self.dice.poisson(self.traffic.requests_per_second * seconds))
         of_canary = int(self.dice.binomial(total, weight))
         for arm, count in ((Arm.CANARY, of_canary), (Arm.BASELINE, total - of_canary)):
-            counts = self.counts.setdefault((cohort, arm), [0, 0, 0, 0])
-            rates = self._rates(arm, seconds)
-            counts[0] += count
-            counts[1] += int(self.dice.binomial(count, rates["errors"])) if "errors" in self.kinds else 0
-            if "latency" in self.kinds:
-                self._answer_slowly(cohort, arm, count, rates["latency"])
-            if "labels" in self.kinds:
-                labelled = int(self.dice.binomial(count, self.traffic.labelled_share))
-                waiting = self.waiting.setdefault((cohort, arm), [0, 0])
-                wrong = int(self.dice.binomial(labelled, rates["labels"]))
-                waiting[0] += labelled - wrong
-                waiting[1] += wrong
+            known = self.counts.setdefault((cohort, arm), {name: _Counts() for name in (None, *self.slices)})
+            factor = self._swing(arm, seconds)
+            worse = arm is Arm.CANARY
+            inside = self._among(count) if worse and self.harm.slice in self.slices else 0
+            part = self._answers(inside, factor, worse=True)
+            whole = self._answers(count - inside, factor, worse=worse and self.harm.slice is None)
+            whole.add(part)
+            known[None].add(whole)
+            for name, share in self.slices.items():
+                harmed = worse and name == self.harm.slice
+                known[name].add(part if harmed else self._of_slice(whole, share))
 
     def labels(self, seconds: float) -> None:
         """Let labels come for so many seconds."""
         delay = self.traffic.label_delay_seconds
         share = -math.expm1(-seconds / delay) if delay else 1.0
-        for key, waiting in self.waiting.items():
-            right, wrong = (int(self.dice.binomial(count, share)) for count in waiting)
-            self.waiting[key] = [waiting[0] - right, waiting[1] - wrong]
-            self.counts[key][2] += right + wrong
-            self.counts[key][3] += wrong
+        for known in self.counts.values():
+            whole = known[None]
+            right, wrong = (int(self.dice.binomial(count, share)) for count in (whole.right, whole.wrong))
+            for name in self.slices:
+                part = known[name]
+                part.label(
+                    self._drawn(right, whole.right, part.right),
+                    self._drawn(wrong, whole.wrong, part.wrong),
+                )
+            whole.label(right, wrong)
 
     def samples(self, seconds: float) -> Iterator[Sample]:
         """Yield the counts of every cohort as of so many seconds since the start."""
         at = _START + timedelta(seconds=seconds)
-        for (cohort, arm), (total, failed, labelled, incorrect) in self.counts.items():
-            slower = self.slower.get((cohort, arm), ())
+        for (cohort, arm), known in self.counts.items():
+            whole = known[None]
             yield Sample(
                 at=at,
                 cohort=cohort,
                 arm=arm,
-                total=total,
-                failed=failed,
-                latency=tuple([(0.1 * 2**place, total - count) for place, count in enumerate(slower)]),
-                labelled=labelled,
-                incorrect=incorrect,
+                total=whole.total,
+                failed=whole.failed,
+                latency=whole.latency,
+                labelled=whole.labelled,
+                incorrect=whole.incorrect,
+                slices=tuple(
+                    SliceCounts(
+                        name=name,
+                        total=known[name].total,
+                        failed=known[name].failed,
+                        latency=known[name].latency,
+                        labelled=known[name].labelled,
+                        incorrect=known[name].incorrect,
+                    )
+                    for name in self.slices
+                ),
             )
 
-    def _rates(self, arm: Arm, seconds: float) -> Mapping[MetricKind, float]:
-        rates, noise = self.rates[arm], self.traffic.noise
+    def _swing(self, arm: Arm, seconds: float) -> float:
+        """Return by what an arm's rates are multiplied for the next so many seconds."""
+        noise = self.traffic.noise
         if not noise:
-            return rates
+            return 1.0
         kept = CORRELATION ** (seconds / 60)
         self.noise[arm] = kept * self.noise[arm] + math.sqrt(1 - kept * kept) * float(self.dice.normal())
         spread = math.sqrt(math.log1p(noise * noise))
-        factor = math.exp(spread * self.noise[arm] - spread * spread / 2)
-        return {kind: min(0.95, rate * factor) for kind, rate in rates.items()}
+        return math.exp(spread * self.noise[arm] - spread * spread / 2)
 
-    def _answer_slowly(self, cohort: str, arm: Arm, count: int, rate: float) -> None:
-        slower, left, before = self.slower.setdefault((cohort, arm), [0] * len(SLOWER)), count, 1.0
-        for place, factor in enumerate(SLOWER):
-            share = min(before, factor * rate)
-            left = int(self.dice.binomial(left, share / before))
-            slower[place] += left
-            before = share
+    def _among(self, count: int) -> int:
+        """Return how many of the canary's requests belong to the slice that is harmed."""
+        return int(self.dice.binomial(count, self.slices[self.harm.slice or ""]))
+
+    def _answers(self, count: int, factor: float, *, worse: bool) -> "_Counts":
+        """Answer requests; those that fail get no label, as they have no prediction."""
+        found = _Counts(total=count)
+        if not count:
+            return found
+        rates = {kind: min(0.95, rate * factor) for kind, rate in (self.worse if worse else self.baseline).items()}
+        if "errors" in self.kinds:
+            found.failed = int(self.dice.binomial(count, rates["errors"]))
+        if "latency" in self.kinds:
+            left, before = count, 1.0
+            for place, multiple in enumerate(SLOWER):
+                share = min(before, multiple * rates["latency"])
+                left = found.slower[place] = int(self.dice.binomial(left, share / before))
+                before = share
+        if "labels" in self.kinds:
+            labelled = int(self.dice.binomial(count - found.failed, self.traffic.labelled_share))
+            found.wrong = int(self.dice.binomial(labelled, rates["labels"]))
+            found.right = labelled - found.wrong
+        return found
+
+    def _of_slice(self, whole: "_Counts", share: float) -> "_Counts":
+        """Return what those of the requests met that belong to a slice."""
+        part = _Counts(total=int(self.dice.binomial(whole.total, share)))
+        part.failed = self._drawn(whole.failed, whole.total, part.total)
+        answered, taken = whole.total - whole.failed, part.total - part.failed
+        part.right = self._drawn(whole.right, answered, taken)
+        part.wrong = self._drawn(whole.wrong, answered - whole.right, taken - part.right)
+        total, taken = whole.total, part.total
+        for place, slower in enumerate(whole.slower):
+            taken = part.slower[place] = self._drawn(slower, total, taken)
+            total = slower
+        return part
+
+    def _drawn(self, marked: int, total: int, taken: int) -> int:
+        """Return how many are marked of `taken` out of `total`, `marked` of which are."""
+        if not marked or not taken:
+            return 0
+        if total < _LARGEST_URN:
+            return int(self.dice.hypergeometric(marked, total - marked, taken))
+        found = int(self.dice.binomial(taken, marked / total))
+        return max(taken - (total - marked), min(found, marked))
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What requests of one arm met."""
+
+    total: int = 0
+    failed: int = 0
+    slower: list[int] = field(default_factory=lambda: [0] * len(SLOWER))
+    right: int = 0
+    """Predictions that were right, whose label is still to come."""
+    wrong: int = 0
+    """The same of wrong ones."""
+    labelled: int = 0
+    incorrect: int = 0
+
+    @property
+    def latency(self) -> tuple[tuple[float, int], ...]:
+        """As a sample tells it."""
+        return tuple([(0.1 * 2**place, self.total - count) for place, count in enumerate(self.slower)])
+
+    def add(self, other: "_Counts") -> None:
+        """Take in what further requests met."""
+        self.total += other.total
+        self.failed += other.failed
+        self.right += other.right
+        self.wrong += other.wrong
+        for place, count in enumerate(other.slower):
+            self.slower[place] += count
+
+    def label(self, right: int, wrong: int) -> None:
+        """Let labels come."""
+        self.right -= right
+        self.wrong -= wrong
+        self.labelled += right + wrong
+        self.incorrect += wrong
 
 
 class _Rollout:
     """One rollout under way."""
 
-    def __init__(self, plan: Plan, traffic: Traffic, harm: Harm, dice: "Generator") -> None:
-        self.plan, self.traffic, self.harm = plan, traffic, harm
-        self.users = _Users(plan, traffic, harm, dice)
-        self.running: Running = begin(plan.metrics, dispersion=plan.dispersion)
+    def __init__(self, plan: Plan, begun: Running, users: _Users, probation_seconds: float, looks: int) -> None:
+        self.plan, self.running, self.users = plan, begun, users
+        self.traffic, self.harm = users.traffic, users.harm
+        self.probation_seconds, self.looks = probation_seconds, looks
         self.seconds, self.answered = 0.0, [(0.0, 0)]
 
     def run(self) -> Course:
@@ -233,10 +357,12 @@ class _Rollout:
         """Go through one step; returns the end where it does not pass."""
         wait = self.plan.extend_seconds if self.plan.insufficient_data == "wait" else 0.0
         early = self.plan.early and number <= len(self.plan.steps)  # a probation is not cut short
-        began, cohort, between = self.seconds, f"1-{number}", step.seconds / LOOKS
+        began, cohort, between = self.seconds, f"1-{number}", step.seconds / self.looks
         while True:
             in_time = self.seconds - began < step.seconds * (1 - 1e-9)
-            looks = 1 if early or not in_time else LOOKS
+            left = round((began + step.seconds - self.seconds) / between)
+            # A failure is seen at the next judgement; at which look it came, the evidence's course tells.
+            looks = 1 if early or not in_time else min(LOOKS, left)
             metrics = self._look(cohort, step.weight_percent / 100, between, looks)
             elapsed = self.seconds - began
             verdict = conclude(
@@ -264,8 +390,9 @@ class _Rollout:
         awaited = self.traffic.label_delay_seconds and "labels" in self.users.kinds
         if not awaited or self.plan.hold_back:  # what was held back showed what comes late
             return self._end(Fate.PROMOTED, last, promoted)
-        for _ in range(LATE_LOOKS):
-            metrics = self._look(f"1-{last}", None, self.traffic.label_delay_seconds, 1)
+        between = min(self.traffic.label_delay_seconds, self.probation_seconds / LATE_LOOKS)
+        for _ in range(LATE_LOOKS if between else 0):
+            metrics = self._look(f"1-{last}", None, between, 1)
             if any(one.outcome is Outcome.FAILED for one in metrics):
                 return self._end(Fate.ROLLED_BACK, last + 1, _crossed(metrics))
         return self._end(Fate.PROMOTED, last, promoted)
@@ -281,18 +408,16 @@ class _Rollout:
             if not self.traffic.label_delay_seconds:
                 self.users.labels(between)
             samples += self.users.samples(self.seconds)
-            answered = sum(counts[0] for (_, arm), counts in self.users.counts.items() if arm is Arm.CANARY)
             everything = round(self.traffic.requests_per_second * between) if weight is None else 0
-            before = self.answered[-1][1] if weight is None else answered
+            before = self.answered[-1][1] if weight is None else self.users.of_canary
             self.answered.append((self.seconds, before + everything))
         self.running = self.running.after(samples)
         return judge_running(self.running, alpha=self.plan.alpha, cohort=cohort)
 
     def _end(self, fate: Fate, step: int, seconds: float) -> Course:
         answered = next((count for at, count in self.answered if at >= seconds * (1 - 1e-9)), self.answered[-1][1])
-        kind = self.harm.kind
-        rate = {**DEFAULT_RATES, **self.traffic.rates}[kind] if kind else 0.0
-        more = self.harm.rate(kind, rate) - rate if kind else 0.0
+        kind, share = self.harm.kind, self.traffic.slices[self.harm.slice] if self.harm.slice else 1.0
+        more = share * (self.users.worse[kind] - self.users.baseline[kind]) if kind else 0.0
         return Course(fate=fate, seconds=seconds, step=step, canary_requests=answered, extra_bad=more * answered)
 
 

@@ -136,6 +136,7 @@ def _build(value: Mapping[str, Any]) -> EnvironmentsConfiguration:
     training, kept = value.get("training", {}), value.get("retention", {})
     return EnvironmentsConfiguration(
         environments=tuple(_environment(one, plans) for one in value["environments"]),
+        plans=tuple(plans.values()),
         training_namespace=training.get("namespace", "training"),
         claim=training.get("claim", "mlgitops-store"),
         keep_releases=int(value.get("keepReleases", 10)),

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from mlgitops.core.analysis.foresight import needs
+from mlgitops.core.analysis.foresight import Known, needs
 from mlgitops.core.analysis.simulation import Fate, Harm, Traffic, simulate
 from mlgitops.core.configuration import HoldBack, MetricRule, Plan, Step
 from mlgitops.core.manifest.lint.plans import lint_plans
@@ -35,7 +35,7 @@ plans:
 @pytest.mark.parametrize("rate", [5.0, 30.0])
 def test_a_step_that_is_foretold_to_wait_does(rate: float) -> None:
     """A step passes in its time where its need is foretold to be met, and waits where it is not."""
-    first = needs(PLAN, rate, {}, 1.0)[0]
+    first = needs(PLAN, rate)[0]
     quick = dataclasses.replace(PLAN, steps=PLAN.steps[:1], insufficient_data="hold")
     ends = [one.fate for one in simulate(quick, Traffic(requests_per_second=rate), Harm(), runs=20, seed=3)]
     assert first.waits == (rate == 5.0)
@@ -44,18 +44,18 @@ def test_a_step_that_is_foretold_to_wait_does(rate: float) -> None:
 
 def test_steps_add_up() -> None:
     """What the first step waited for is not asked for again, and nothing is told of steps that come after a hold."""
-    found = needs(PLAN, 10.0, {}, 1.0)
+    found = needs(PLAN, 10.0)
     assert [one.step for one in found] == [1, 2, 3]
     assert found[0].waits
     assert not found[0].held
     assert found[1].needed < found[0].needed / 5  # only a gross harm is left to be shown
-    assert [one.step for one in needs(PLAN, 0.1, {}, 1.0)] == [1]
+    assert [one.step for one in needs(PLAN, 0.1)] == [1]
 
 
 def test_labels_that_never_come_are_not_counted() -> None:
     """Half the labels need twice the time."""
     plan = dataclasses.replace(PLAN, metrics=(MetricRule(kind="labels", effect=2.0),))
-    all_of_them, half = (needs(plan, 1.0, {"labels": 0.1}, share)[0] for share in (1.0, 0.5))
+    all_of_them, half = (needs(plan, 1.0, Known(rates={"labels": 0.1}, labelled=share))[0] for share in (1.0, 0.5))
     assert half.needed == all_of_them.needed
     assert half.seconds == pytest.approx(2 * all_of_them.seconds)
 
@@ -87,7 +87,7 @@ def test_slices_are_foretold_one_by_one() -> None:
     found = lint_plans(sliced.encode(), "environments.yaml")
     assert [" errors of slice eu worse by an odds ratio of 3" in one.message for one in found] == [False, True]
     plan = dataclasses.replace(PLAN, metrics=(ERRORS, dataclasses.replace(ERRORS, slice="eu")))
-    whole, of_slice, *_ = needs(plan, 5.0, {}, 1.0)
+    whole, of_slice, *_ = needs(plan, 5.0)
     assert whole.needed == of_slice.needed
     ends = [one.fate for one in simulate(plan, Traffic(requests_per_second=60), Harm(), runs=6, seed=3)]
     assert ends.count(Fate.PROMOTED) >= 5
@@ -98,7 +98,7 @@ def test_a_probation_with_a_hold_back_is_simulated_as_it_is_judged() -> None:
     held = dataclasses.replace(
         PLAN, steps=PLAN.steps[:2], early=True, hold_back=HoldBack(percent=5, seconds=1_800), maximum_age_seconds=9_999
     )
-    assert [one.step for one in needs(held, 60.0, {}, 1.0)] == [1, 2, 3]
+    assert [one.step for one in needs(held, 60.0)] == [1, 2, 3]
     for one in simulate(held, Traffic(requests_per_second=60), Harm(), runs=5, seed=3):
         assert one.fate is Fate.PROMOTED
         assert one.seconds >= 1_800

@@ -55,7 +55,7 @@ def _messages(environment: Environment) -> Iterator[str]:
     rate = environment.expected_requests_per_second
     if rate is None:
         return
-    found = [one for one in needs(environment.plan, rate, {}, 1.0) if one.waits]
+    found = [one for one in needs(environment.plan, rate) if one.waits]
     for _, of_metric in groupby(sorted(found, key=lambda one: one.rule.name), key=lambda one: one.rule.name):
         yield _message(environment, rate, slowest(list(of_metric)))
 
