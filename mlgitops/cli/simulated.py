@@ -15,13 +15,14 @@ _SOURCES: Final = {
     "assumed": "assumed",
 }
 _NOISES: Final = {"plan": "as the plan says", "history": "as measured", "default": "assumed"}
+_FATES: Final = {"rolledBack": "rolled back", "promoted": "promoted", "held": "asks a person", "expired": "too old"}
 _NEEDS: Final = {"inTime": "in its time", "waits": "waits", "held": "asks a person"}
 
 
 def words(values: Values) -> str:
     """Return what was simulated, for people."""
     parts = [_traffic(values)]
-    parts += [part for plan in values["plans"] for part in _plan(plan)]
+    parts += [part for plan in values["plans"] for part in _plan(plan) if part]
     parts.append(paragraph(_reading(values)))
     return "\n\n".join([*parts, *([f"drawn: {values['plot']}"] if values["plot"] else [])])
 
@@ -57,7 +58,7 @@ def _traffic(values: Values) -> str:
 def _plan(plan: Values) -> Iterator[str]:
     file = f" ({plan['file']})" if plan["file"] else ""
     least = seconds(plan["seconds"])
-    yield f"Plan {plan['name']}{file}: {least} of steps at least, alpha {plan['alpha']:g}, {_noise(plan)}"
+    yield paragraph(f"Plan {plan['name']}{file}: {least} of steps at least, alpha {plan['alpha']:g}, {_noise(plan)}")
     rows = [
         (
             need["step"],
@@ -72,8 +73,34 @@ def _plan(plan: Values) -> Iterator[str]:
     ]
     headings = ("step", "canary", "metric", "effect", "requests", "needed", "passes")
     yield table(headings, rows, "  ")
-    headings = ("canary", "rolled back", "after", "its requests", "bad more", "promoted", "held")
-    yield table(headings, (_scenario(one) for one in plan["scenarios"]), "  ")
+    fates = [fate for fate in _FATES if fate != "expired" or any(_came(one, fate) for one in plan["scenarios"])]
+    headings = ("canary", "rollouts", *(_FATES[fate] for fate in fates))
+    rows = [
+        (_name(one), f"{one['runs']:,}", *(_share(one["fates"][fate]) for fate in fates)) for one in plan["scenarios"]
+    ]
+    yield table(headings, rows, "  ")
+    headings = ("if rolled back", "half of them by", "9 in 10 by", "its requests", "more bad ones")
+    yield table(headings, [_back(one) for one in plan["scenarios"] if one["secondsToRollBack"]], "  ")
+
+
+def _came(one: Values, fate: str) -> bool:
+    return bool(one["fates"][fate]["share"])
+
+
+def _back(one: Values) -> tuple[str, ...]:
+    after = one["secondsToRollBack"]
+    bad = f"{one['extraBad']['median']:,.0f}" if one["kind"] else "-"
+    return (
+        _name(one),
+        seconds(after["median"]),
+        seconds(after["most"]),
+        f"{one['canaryRequests']['median']:,}",
+        bad,
+    )
+
+
+def _name(one: Values) -> str:
+    return f"{_metric(one)} × {one['effect']:g}" if one["kind"] else "no worse"
 
 
 def _noise(plan: Values) -> str:
@@ -88,20 +115,6 @@ def _metric(one: Values) -> str:
     return f"{one['kind']}/{one['slice']}" if one["slice"] else str(one["kind"])
 
 
-def _scenario(one: Values) -> tuple[object, ...]:
-    fates, back = one["fates"], one["secondsToRollBack"]
-    expired = fates["expired"]["share"]
-    return (
-        f"{_metric(one)} × {one['effect']:g}" if one["kind"] else "no worse",
-        _share(fates["rolledBack"]),
-        "-" if back is None else f"{seconds(back['median'])} to {seconds(back['most'])}",
-        "-" if back is None else f"{one['canaryRequests']['median']:,}",
-        "-" if back is None or not one["kind"] else f"{one['extraBad']['median']:,.0f}",
-        _share(fates["promoted"]),
-        _share(fates["held"]) + (f", {percent(expired)} too old" if expired else ""),
-    )
-
-
 def _share(one: Values) -> str:
     """Return a share of the rollouts with its 95 % interval: `2 % (1-5)`."""
     lower, upper = (_limit(100 * one[name]) for name in ("lower", "upper"))
@@ -113,15 +126,12 @@ def _limit(value: float) -> str:
 
 
 def _reading(values: Values) -> str:
-    runs = sorted({one["runs"] for plan in values["plans"] for one in plan["scenarios"]}, reverse=True)
     alphas = sorted({plan["alpha"] for plan in values["plans"]})
-    counts = " and ".join(f"{one:,}" for one in runs)
+    promised = " or ".join(f"{100 * one:g} %" for one in alphas)
     return (
-        f"{counts} simulated rollouts of {'each' if len(runs) == 1 else 'a good release and of each harm'}, seed "
-        f"{values['seed']}; in brackets what "
-        "the shares may truly be, with 95 % confidence. That a good release is rolled back is promised to be at most "
-        f"as likely as alpha, {' or '.join(f'{100 * one:g} %' for one in alphas)}. `× 2` is twice the odds of a bad "
-        "outcome in that metric. Times are those of half and of nine in ten of the rollouts that were rolled back; "
-        "requests and bad outcomes, what the canary had answered by then, and what of it the present release had not "
-        "done badly. `held` is that a step has too little data when its extension is over, so that a person is asked."
+        f"Simulated with seed {values['seed']}. In brackets: what a share may truly be, with 95 % confidence; more "
+        "--runs tell it better. That a release that is no worse is rolled back is promised to be at most as likely as "
+        f"alpha, {promised}. `× 2` is twice the odds of a bad outcome in that metric. A person is asked where a step has "
+        "too little data when its extension is over. Requests are what half of the canaries had answered at most when "
+        "they were rolled back; more bad ones, what the present release would not have done badly of it."
     )

@@ -68,7 +68,7 @@ def _panel(plan: Values, courses: Sequence[Course], top: float, longest: float) 
         label(f"Plan {plan['name']}{file}: share of rollouts rolled back, by time", 0, top + 18, kind="label strong"),
         *(_level(y, share) for share in (0, 0.25, 0.5, 0.75, 1)),
         *(
-            label(elapsed(one), x(one), top + _TOP + _HEIGHT + 22, anchor="middle")
+            label(elapsed(one), x(one), top + _TOP + _HEIGHT + 22, anchor="middle" if x(one) < RIGHT - 20 else "end")
             for one in range(0, int(longest) + 1, step)
         ),
         *_steps(plan, x, top),
