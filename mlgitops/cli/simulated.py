@@ -131,7 +131,7 @@ def _reading(values: Values) -> str:
     return (
         f"Simulated with seed {values['seed']}. In brackets: what a share may truly be, with 95 % confidence; more "
         "--runs tell it better. That a release that is no worse is rolled back is promised to be at most as likely as "
-        f"alpha, {promised}. `× 2` is twice the odds of a bad outcome in that metric. A person is asked where a step has "
-        "too little data when its extension is over. Requests are what half of the canaries had answered at most when "
-        "they were rolled back; more bad ones, what the present release would not have done badly of it."
+        f"alpha, {promised}. `× 2` is twice the odds of a bad outcome in that metric. A person is asked where a step "
+        "has too little data when its extension is over. Requests are what half of the canaries had answered at most "
+        "when they were rolled back; more bad ones, what the present release would not have done badly of it."
     )
