@@ -20,6 +20,10 @@ class Passing:
         """Return the tree of a revision reachable from a fetched reference."""
         return self._repository.at(revision)
 
+    def changed(self, before: str, after: str) -> tuple[str, ...]:
+        """Return the paths of files that differ between two revisions."""
+        return self._repository.changed(before, after)
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         """Walk first parents, newest first."""
         return self._repository.history(revision, until=until, path=path)

@@ -85,6 +85,12 @@ class Rehearsal:
             self._put(ref, change)
         return {ref: self.snapshot(ref).revision or "" for ref in changes}
 
+    def changed(self, before: str, after: str) -> tuple[str, ...]:
+        """Return the paths of files that differ between two revisions, drafts included."""
+        one, other = self.at(before), self.at(after)
+        paths = {*one.paths(), *other.paths()}
+        return tuple(sorted(path for path in paths if one.read(path) != other.read(path)))
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         """Walk the drafts first, then what is really there."""
         at: str | None = revision

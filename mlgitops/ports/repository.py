@@ -86,5 +86,8 @@ class Repository(Protocol):
     def create(self, changes: Mapping[str, Change]) -> Mapping[str, str]:
         """Create several references, none of which may exist, in one push; returns their revisions."""
 
+    def changed(self, before: str, after: str) -> tuple[str, ...]:
+        """Return the paths of files that differ between two revisions reachable from fetched refs, sorted."""
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         """Walk first parents from `revision`, newest first, without `until`; only commits that touch `path`."""

@@ -64,6 +64,10 @@ class MemoryRepository:
             self._put(ref, change)
         return {ref: self.tips[ref] for ref in changes}
 
+    def changed(self, before: str, after: str) -> tuple[str, ...]:
+        one, other = (self._commits[revision][1].files for revision in (before, after))
+        return tuple(sorted(path for path in {*one, *other} if one.get(path) != other.get(path)))
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         while revision != until:
             commit, tree = self._commits[revision]
@@ -131,6 +135,9 @@ class Interposed:
 
     def create(self, changes: Mapping[str, Change]) -> Mapping[str, str]:
         return self.below.create(changes)
+
+    def changed(self, before: str, after: str) -> tuple[str, ...]:
+        return self.below.changed(before, after)
 
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         return self.below.history(revision, until=until, path=path)

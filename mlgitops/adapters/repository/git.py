@@ -134,6 +134,13 @@ class GitRepository:
             self._transport.move([Move(ref=ref, expected=None, target=tip.id) for ref, tip in tips.items()])
         return {ref: str(tip.id) for ref, tip in tips.items()}
 
+    def changed(self, before: str, after: str) -> tuple[str, ...]:
+        """Return the paths of files that differ between two revisions; trees that are the same are not opened."""
+        with _translated():
+            difference = self._reachable(before).tree.diff_to_tree(self._reachable(after).tree)
+            both = ((one.old_file.path, one.new_file.path) for one in difference.deltas)
+            return tuple(sorted({path for paths in both for path in paths}))
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         """Walk first parents, newest first, up to but without `until`; only commits that touch `path`."""
         stop = parse_revision(until) if until is not None else None

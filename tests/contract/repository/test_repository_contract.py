@@ -48,6 +48,17 @@ def test_writes_are_read_back(place, repository, first):
     assert place.git("fsck", "--strict", "--no-dangling") == ""
 
 
+def test_what_differs_between_two_revisions_is_named(repository, first):
+    """Files that came, went or changed between two revisions are named, and no other."""
+    second = repository.update(MAIN, first, [change({"a/b": b"1", "README": b"more\n", "c": b"1"})])
+    third = repository.update(MAIN, second, [change({"c": None, "environments/production/a/rollout.yaml": b"2\n"})])
+    assert repository.changed(first, third) == ("README", "a/b", "environments/production/a/rollout.yaml")
+    assert repository.changed(third, second) == ("c", "environments/production/a/rollout.yaml")
+    assert repository.changed(first, first) == ()
+    with pytest.raises(NotFound):
+        repository.changed("0" * 40, first)
+
+
 def test_update_creates_a_missing_reference(place, repository):
     """Expecting nothing, an update makes the reference, and only once."""
     tip = repository.update(MAIN, None, [change({"a": b"1"})])
