@@ -125,6 +125,12 @@ def commands() -> str:
                 ),
                 ("a Prometheus server", "", "`MLGITOPS_PROMETHEUS`, `MLGITOPS_PROMETHEUS_TOKEN`", "none"),
                 ("the command that tells counts", "", "`MLGITOPS_METRICS_COMMAND`", "none"),
+                (
+                    "addresses of notifications",
+                    "",
+                    "`MLGITOPS_NOTIFY_…`, as `environments.yaml` names them",
+                    "nobody is told",
+                ),
                 ("clones of repositories behind a server", "", "`XDG_CACHE_HOME`", "`~/.cache/mlgitops`"),
             ],
         ),

@@ -5,12 +5,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 from mlgitops.core.names import Digest
 
 MetricKind = Literal["errors", "latency", "labels"]
 Policy = Literal["wait", "hold"]
+NoticeKind = Literal["promoted", "rolled-back", "refused", "errored", "held", "training-failed"]
+NOTICE_KINDS: Final[tuple[NoticeKind, ...]] = get_args(NoticeKind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,6 +384,21 @@ class MetricsSource:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Notification:
+    """One address that is told what happens."""
+
+    name: str
+    variable: str
+    """Environment variable of whoever reconciles that holds the address; it never stands in the repository."""
+    events: tuple[NoticeKind, ...] = NOTICE_KINDS
+    """What it is told."""
+    environments: tuple[str, ...] = ()
+    """Only of these; empty for all."""
+    models: tuple[str, ...] = ()
+    """Only of these; empty for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnvironmentsConfiguration:
     """`environments.yaml`."""
 
@@ -401,6 +418,7 @@ class EnvironmentsConfiguration:
     metrics: MetricsSource = field(default_factory=MetricsSource)
     owners: Owners | None = None
     """Who must approve changes; None where nobody in particular must."""
+    notifications: tuple[Notification, ...] = ()
 
     def environment(self, name: str) -> Environment | None:
         """Return the environment of that name."""

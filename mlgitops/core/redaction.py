@@ -12,6 +12,8 @@ MARK: Final = "***"
 """What stands in a secret's place."""
 OWN: Final = ("MLGITOPS_TOKEN", "MLGITOPS_SSH_PASSPHRASE")
 """Variables that hold this tool's own credentials, whatever they look like."""
+NOTIFY: Final = "MLGITOPS_NOTIFY_"
+"""How variables begin that hold addresses for notifications: whoever knows one can write there."""
 SHORTEST_OWN: Final = 4
 SHORTEST: Final = 8
 """What is shorter would hide ordinary words, and is no secret."""
@@ -123,17 +125,36 @@ class Stream:
 def secrets_of(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values among environment variables that must not be shown.
 
-    The tool's own credentials; values of variables that are named like one, but paths and plain words; passwords in
-    values that are URLs.
+    The tool's own credentials; addresses of notifications, and what is secret in them; values of variables that are
+    named like a credential, but paths and plain words; passwords in values that are URLs.
     """
     found = [environment.get(name, "").strip() for name in OWN]
     secrets = [one for one in found if len(one) >= SHORTEST_OWN]
     for name, value in environment.items():
         secrets += [one for one in _URL_PASSWORD.findall(value) if len(one) >= SHORTEST_OWN]
         told = value.strip()
+        if name.startswith(NOTIFY) and told:
+            secrets += _of_address(told)
         if name not in OWN and _CREDENTIAL_NAME.fullmatch(name) and len(told) >= SHORTEST:
             secrets += [] if told.isalpha() or told.startswith(("/", "~", ".")) else [told]
     return tuple(dict.fromkeys(secrets))
+
+
+def _of_address(address: str) -> list[str]:
+    """Return an address and its parts that may be secret by themselves: all but a host's name and short words."""
+    from urllib.parse import urlsplit  # most processes are given no address
+
+    found = [address]
+    for one in re.split(r"[\s,]+(?=[a-z][a-z0-9+.-]*://)", address):
+        try:
+            parts = urlsplit(one)
+        except ValueError:
+            continue
+        host = parts.netloc.rpartition("@")[2]
+        words = [*re.split(r"[/?&=@:,;#]+", f"{parts.path}?{parts.query}#{parts.fragment}"), parts.netloc[: -len(host)]]
+        words += [] if "." in host or host.startswith("localhost") else host.split(":")
+        found += [word for word in words if len(word) >= SHORTEST]
+    return found
 
 
 def secret_lines(text: str) -> tuple[int, ...]:

@@ -39,6 +39,8 @@ RECONCILE_SECONDS: Final = 0.5
 """Longest pause between two passes; what jobs or services do ends it."""
 LABELS_SECONDS: Final = 1.0
 HOUSEKEEPING_SECONDS: Final = 3600.0
+AGAIN_SECONDS: Final = 60.0
+"""After this time a message that could not be sent is tried again, where nothing new happened before."""
 
 
 class Engine:
@@ -54,6 +56,7 @@ class Engine:
         loader: str | None = None,
         variables: Mapping[str, str] | None = None,
         after_pass: Callable[[], None] = lambda: None,
+        tell: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """Take over a home that `setup.prepare` made.
 
@@ -65,11 +68,14 @@ class Engine:
             loader: Loader of the model servers, for models that are no SavedModels; None for SavedModels.
             variables: Environment variables of the model servers.
             after_pass: Called after each pass that reconciles.
+            tell: Tells people what the ledger says by now, and returns why some could not be told; called beside the
+                passes, which do not wait for it.
 
         Raises:
             Conflict: Another engine runs on this home.
         """
         self._home, self._observer, self._after_pass = home, observer, after_pass
+        self._tell, self._news = tell, threading.Event()
         self._world = replace(world, observer=Seldom(world.observer))  # two passes a second would repeat its waiting
         store = FolderStore(home / wiring.STORE, wiring.CLAIM)
         clock = SystemClock()
@@ -103,7 +109,7 @@ class Engine:
 
     def run(self) -> None:
         """Run until `stop`; what trains is drained and goes on next time, what serves ends."""
-        work = (self._reconciling, self._taking, self._labelling, self._keeping)
+        work = (self._reconciling, self._taking, self._labelling, self._keeping, self._telling)
         others = [threading.Thread(target=one, name=one.__name__.strip("_")) for one in work]
         for one in others:
             one.start()
@@ -112,6 +118,7 @@ class Engine:
         finally:
             self.stop()
             self._wake.set()
+            self._news.set()
             self._join(others)
             self._serving.close()
             self._cluster.close()
@@ -158,7 +165,10 @@ class Engine:
     def _pass(self) -> None:
         done = reconcile(self._world)
         self._problems.are("reconcile", [str(problem) for problem in done.problems])
-        self._diary(LEDGER, self._world.repository.snapshot(LEDGER))
+        before, ledger = self._seen.get(LEDGER), self._world.repository.snapshot(LEDGER)
+        self._diary(LEDGER, ledger)
+        if ledger.revision != before:
+            self._news.set()
 
     # --- pushes -------------------------------------------------------------------------------------------------------
 
@@ -178,6 +188,16 @@ class Engine:
         housekeeping = Housekeeping(self._home / ENVIRONMENT_REPOSITORY)
         while not self._stop.wait(HOUSEKEEPING_SECONDS):
             self._problems.attempt("housekeeping", lambda: housekeeping.collect(self._stop))
+
+    # --- notifications ------------------------------------------------------------------------------------------------
+
+    def _telling(self) -> None:
+        while not self._stop.is_set():
+            self._news.wait(AGAIN_SECONDS)
+            self._news.clear()
+            if self._stop.is_set():
+                return
+            self._problems.attempt("telling", lambda: self._problems.are("notifications", self._tell()))
 
     # --- telling ------------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """The one place that picks implementations."""
 
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mlgitops.adapters.clock import SystemClock
 from mlgitops.adapters.metrics.chosen import ChosenMetrics, Sources
@@ -16,9 +17,14 @@ from mlgitops.app.confining import confined
 from mlgitops.app.context import Context, World
 from mlgitops.app.redacting import Redacting
 from mlgitops.core.errors import NotFound
+from mlgitops.core.manifest.fields import LEDGER
+from mlgitops.core.redaction import NOTIFY
 from mlgitops.ports.keeper import Keeper
 from mlgitops.ports.observer import Observer, Silent
 from mlgitops.ports.repository import Person
+
+if TYPE_CHECKING:
+    from mlgitops.app.notifying import Told
 
 TOOL: Final = Person(name="mlgitops", email="mlgitops@localhost")
 """Who commits what nobody in particular decided."""
@@ -26,6 +32,8 @@ CLAIM: Final = "mlgitops-store"
 """Volume claim of the embedded engine."""
 STORE, REGISTRY, CLUSTER, SERVING = "store", "registry", "cluster", "serving"
 METRICS, EVALUATIONS, IMAGES = "metrics", "evaluations", "images"
+NOTIFIED: Final = "notified.json"
+"""How far each address was told of the ledger, in an engine's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +96,33 @@ def world(home: Path | None, basis: Context, sources: Sources | None = None) -> 
         store=store,
         evaluator=EmbeddedEvaluator(home / EVALUATIONS, store.path),
     )
+
+
+def teller(
+    home: Path | None, location: str, cache: Path, basis: Context, variables: Mapping[str, str]
+) -> "Callable[[], Told] | None":
+    """Return what tells people what the ledger says from now on, or since they were told last; None for no addresses.
+
+    Args:
+        home: Folder of the engine, where it is remembered what was told; None for the cache.
+        location: The environment repository.
+        cache: Folder of what can be lost.
+        basis: The outside world; where the ledger is now is read at once.
+        variables: Environment variables, some of which may hold addresses.
+
+    Raises:
+        Unavailable: The repository cannot be reached.
+    """
+    if not any(name.startswith(NOTIFY) for name in variables):
+        return None
+    from mlgitops.adapters.notifier.apprise import AppriseNotifier
+    from mlgitops.adapters.notifier.marks import FileMarks
+    from mlgitops.app.notifying import notify
+
+    notifier, since = AppriseNotifier(variables), basis.repository.snapshot(LEDGER).revision
+    apart = cache / f"notified-{hashlib.sha256(location.encode()).hexdigest()[:16]}.json"
+    marks = FileMarks(apart if home is None else home / NOTIFIED)
+    return lambda: notify(basis, notifier, marks, since=since)
 
 
 def keepers(home: Path | None) -> Sequence[Keeper]:

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from mlgitops.adapters.repository.git import open_repository
 from mlgitops.adapters.store.folder import FolderStore
 from mlgitops.core.errors import InvalidInput
+from mlgitops.core.manifest.fields import MAIN
 from mlgitops.core.schemas import schema
 from mlgitops.local.source import checkout_of
 from mlgitops.local.wiring import CLAIM, STORE
+from mlgitops.ports.repository import Change, Person
 from tests.cli.conftest import Desk
+from tests.support.inbox import inbox
 from tests.support.world import CONFIGURATION, ENVIRONMENTS
 
 TESTED = CONFIGURATION + "test:\n  command: [python, test.py]\n"
@@ -155,6 +159,35 @@ def test_reconcile_tells_what_cannot_be_found_out(engine) -> None:
     assert told.code == max((one["exitCode"] for one in told.values["problems"]), default=0)
     assert told.code == 5
     assert engine("reconcile", "--model", "digit").code == 1
+
+
+def test_reconcile_tells_people(engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reconcile sends what was decided since, tells what could not be sent, and its exit code is that of the pass."""
+    pytest.importorskip("apprise", reason="the extra `notify`")
+    repository = open_repository(str(engine.repository), identity=Person(name="t", email="t@x"), cache=engine.folder)
+    main = repository.snapshot(MAIN)
+    told = "notifications:\n- {name: chat, variable: MLGITOPS_NOTIFY_CHAT}\n"
+    changed = (main.read("environments.yaml") or b"") + told.encode()
+    repository.update(MAIN, main.revision, [Change(message="tell people", files={"environments.yaml": changed})])
+    without = engine.json("reconcile")
+    assert "notifications" not in without.values
+    with inbox() as found:
+        monkeypatch.setenv("MLGITOPS_NOTIFY_CHAT", f"json://127.0.0.1:{found.port}/t0ken-0f-a-chat")
+        engine("reconcile")
+        found.status = 500
+        engine("hold", "--reason", "<!channel>")
+        failed = engine.json("reconcile")
+        assert failed.code == without.code
+        assert fits(failed.values, "reconcile")
+        assert failed.values["notifications"]["sent"] == 0
+        assert "MLGITOPS_NOTIFY_CHAT" in failed.values["notifications"]["problems"][0]
+        assert "t0ken" not in failed.out + failed.err
+        found.status = 200
+        assert engine.json("reconcile").values["notifications"] == {"sent": 1, "problems": []}
+        assert engine.json("reconcile").values["notifications"] == {"sent": 0, "problems": []}
+        (letter,) = found.letters
+        assert letter["title"].endswith("held")
+        assert "‹!channel›" in letter["message"]
 
 
 def test_logs_of_a_training_that_is_not_there(engine, clone: Path) -> None:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from mlgitops.adapters.files import directory_digest
 from mlgitops.adapters.loopback import call
 from mlgitops.core.errors import Unavailable
-from mlgitops.core.manifest.fields import MAIN
+from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.local import setup, wiring
 from mlgitops.local.engine import Engine
 from mlgitops.ports.repository import Change
@@ -40,6 +40,7 @@ class Machine:
         self.git("init", "-q", "-b", "main")
         setup.prepare(self.home, self.place)
         self.said: list[str] = []
+        self.tell: Callable[[], Sequence[str]] = tuple
         self.context = wiring.context(str(self.home / setup.ENVIRONMENT_REPOSITORY), self.home / "cache", wiring.TOOL)
 
     def git(self, *words: str) -> str:
@@ -61,7 +62,9 @@ class Machine:
         made = threading.Event()
 
         def run() -> None:  # one thread makes and ends it, as the command does: a lock belongs to its thread
-            self.engine = Engine(self.home, world, self, loader="linear_model:load", variables=variables)
+            self.engine = Engine(
+                self.home, world, self, loader="linear_model:load", variables=variables, tell=self.tell
+            )
             made.set()
             self.engine.run()
 
@@ -111,6 +114,29 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     yield one
     if getattr(one, "thread", None) is not None and one.thread.is_alive():
         one.stop()
+
+
+def test_people_are_told_beside_the_passes(machine: Machine) -> None:
+    """What the ledger came to say is told at once, by a thread of its own; what could not be told is a problem."""
+    seen: list[str | None] = []
+    hangs = threading.Event()
+
+    def tell() -> Sequence[str]:
+        seen.append(machine.context.repository.snapshot(LEDGER).revision)
+        hangs.wait(30)
+        return ["notification chat: the service is away"]
+
+    machine.tell = tell
+    machine.start()
+    machine.until(lambda: len(seen) == 1)
+    files = {"environments/production/digits/note": b"x"}
+    ledger = machine.context.repository.snapshot(LEDGER).revision
+    changed = machine.context.repository.update(LEDGER, ledger, [Change(message="decided", files=files)])
+    machine.until(lambda: machine.told("decided"))  # a pass has seen it, while the message hangs
+    assert len(seen) == 1
+    hangs.set()
+    machine.until(lambda: seen[-1] == changed)
+    machine.until(lambda: machine.told("problem  notification chat: the service is away") == 1)
 
 
 def release(machine: Machine, name: str, favours: int) -> dict[str, bytes | None]:

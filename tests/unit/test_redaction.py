@@ -102,11 +102,30 @@ def test_values_keep_their_shape() -> None:
         ("API_KEY", "production", None),
         ("HOME", "/home/ada", None),
         ("TOKENIZERS_PARALLELISM", "false-12", None),
+        ("MLGITOPS_NOTIFY_", "", None),
     ],
 )
 def test_which_variables_are_secrets(name: str, value: str, secret: str | None) -> None:
     """Credentials among environment variables are known; paths, plain words and other variables are none."""
     assert secrets_of({name: value}) == ((secret,) if secret else ())
+
+
+@pytest.mark.parametrize(
+    ("address", "secrets", "plain"),
+    [
+        ("slack://TokenAAAA/TokenBBBB/TokenCCCC", ["TokenAAAA", "TokenBBBB", "TokenCCCC"], ["slack"]),
+        ("jsons://hooks.example.org/0123456789abcdef?+key=s3cr3t-k3y", ["0123456789abcdef", "s3cr3t-k3y"], ["hooks"]),
+        ("mailtos://ada:pa55word@mail.example.org", ["pa55word"], ["mail.example.org"]),
+        ("json://127.0.0.1:80/hook-t0ken, discord://123456789/chat-t0ken", ["hook-t0ken", "chat-t0ken"], ["127.0.0.1"]),
+        ("json://[broken", ["json://[broken"], []),
+    ],
+)  # fmt: skip
+def test_addresses_of_notifications_are_secrets(address: str, secrets: list[str], plain: list[str]) -> None:
+    """Neither the address of a notification nor what opens it is shown anywhere; the names of hosts are."""
+    redact = Redactor(secrets_of({"MLGITOPS_NOTIFY_CHAT": address}))
+    assert address not in redact(f"sending to {address} failed")
+    assert not [one for one in secrets if one in redact(f"a {one} b")]
+    assert [one for one in plain if redact(f"at {one}.") != f"at {one}."] == []
 
 
 def test_where_a_secret_stands() -> None:

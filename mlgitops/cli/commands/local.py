@@ -1,5 +1,6 @@
 """`mlgitops local`."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -54,7 +55,16 @@ def up(directory: str, home: str | None, port: int, loader: str | None, dry_run:
     context = wiring.context(location, folder / "cache", person(), lines, access=access())
     world = wiring.world(folder, context, sources())
     keep_status = statuses.keeper(world, location)
-    engine = Engine(folder, world, lines, router_port=port, loader=loader, after_pass=keep_status)
+    tell = wiring.teller(folder, location, folder / "cache", world, os.environ)
+    engine = Engine(
+        folder,
+        world,
+        lines,
+        router_port=port,
+        loader=loader,
+        after_pass=keep_status,
+        tell=tuple if tell is None else lambda: tell().problems,
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: engine.stop())
     sys.stdout.write(f"environment repository: {location}\npush with: git push {setup.REMOTE}\n")

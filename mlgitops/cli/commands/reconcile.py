@@ -1,5 +1,6 @@
 """`mlgitops reconcile`."""
 
+import os
 from typing import Any
 
 import click
@@ -32,12 +33,13 @@ def command(
 
     One idempotent pass: it reads git, looks at the world, decides, writes back by compare-and-swap. It may run any
     number of times at once and may be killed at any moment; the next one goes on. The exit code is that of the worst
-    problem; a problem of one model stops no other.
+    problem; a problem of one model stops no other. Then those are told whom environments.yaml names, where the variable
+    is set that holds their address; no message, sent or not, changes the exit code.
     """
     del verbose
     from mlgitops.app.reconciling import reconcile
     from mlgitops.cli.observer import Lines
-    from mlgitops.local.wiring import TOOL, context, world
+    from mlgitops.local.wiring import TOOL, context, teller, world
 
     settings, _ = options.open_context(home, environment_repository)
     observed = context(settings.location, settings.cache, person(), Lines(), access=access())
@@ -54,8 +56,13 @@ def command(
         values["commits"] = options.commits(intents)
         words.append(options.planned(intents))
     else:
+        tell = teller(settings.home, settings.location, settings.cache, observed, os.environ)
         done = reconcile(everything, models=model)
         words.append(f"{done.moves} move{'' if done.moves == 1 else 's'}")
+        told = tell() if tell is not None else None
+        if told is not None:  # whatever became of them, they say nothing about the pass
+            values["notifications"] = {"sent": told.sent, "problems": told.problems}
+            words += [f"problem: {one}" for one in told.problems]
     problems = [failure.as_values(one) for one in done.problems]
     words += [f"problem: {one['message']}" for one in problems]
     values |= {"moves": done.moves, "problems": problems}

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from mlgitops.core.configuration import (
+    NOTICE_KINDS,
     Environment,
     EnvironmentsConfiguration,
     FreezeWindow,
@@ -14,6 +15,7 @@ from mlgitops.core.configuration import (
     Limits,
     MetricRule,
     MetricsSource,
+    Notification,
     Owners,
     Plan,
     PrometheusSource,
@@ -41,6 +43,7 @@ def load(data: bytes, path: str) -> EnvironmentsConfiguration:
     for at, _ in source.entries("plans"):
         _check_plan(source, ("plans", at))
     _check_selectors(source)
+    _check_notifications(source)
     return _build(source.finish())
 
 
@@ -144,6 +147,7 @@ def _build(value: Mapping[str, Any]) -> EnvironmentsConfiguration:
         **({"unused_seconds": kept["unusedSeconds"]} if "unusedSeconds" in kept else {}),
         metrics=_metrics_source(value.get("metrics", {})),
         owners=_owners(value["owners"]) if "owners" in value else None,
+        notifications=tuple(map(_notification, value.get("notifications", ()))),
     )
 
 
@@ -161,6 +165,27 @@ def _check_selectors(source: Source) -> None:
         if not _SELECTOR.fullmatch(written):
             mend = 'write one like name_total{model="$model",cohort=~"$cohort"}; a recording rule can prepare it'
             source.refuse(pointer, "the query is no selector of a counter", mend)
+
+
+def _check_notifications(source: Source) -> None:
+    entries = source.entries("notifications")
+    source.check_unique([(("notifications", at, "name"), one["name"]) for at, one in entries], "the notification")
+    known = [one["name"] for _, one in source.entries("environments")]
+    for at, one in entries:
+        for place, name in enumerate(one.get("environments", ())):
+            if name not in known and source.sound("environments") is not None:
+                pointer: Path = ("notifications", at, "environments", place)
+                source.refuse(pointer, f"there is no environment {name!r}", choose(name, known))
+
+
+def _notification(value: Mapping[str, Any]) -> Notification:
+    return Notification(
+        name=value["name"],
+        variable=value["variable"],
+        events=tuple(value.get("events", NOTICE_KINDS)),
+        environments=tuple(value.get("environments", ())),
+        models=tuple(value.get("models", ())),
+    )
 
 
 def _metrics_source(value: Mapping[str, Any]) -> MetricsSource:
