@@ -510,10 +510,10 @@ def servers() -> str:
     arms = " and ".join(f"`{one}`" for one in Arm)
     parts += [
         (
-            f"## Labels\n\n`arm` is {arms}. `cohort` is `<rollout>-<step>`, `0-0` between rollouts. `outcome` of a "
-            "request is `ok`, `refused` (4xx: the request's fault) or `failed` (5xx, timeout, no connection); of a "
-            "labelled request `correct` or `incorrect`. `slice` is one that the request named by `X-Mlgitops-Slices`. "
-            f"Upper bounds of the latency histograms, in seconds: {bounds}.\n"
+            f"## Labels\n\n`arm` is {arms}. `cohort` is `<rollout>-<step>`, with step 1000 for what serves alone. "
+            "`outcome` of a request is `ok`, `refused` (4xx: the request's fault) or `failed` (5xx, timeout, no "
+            "connection); of a labelled request `correct` or `incorrect`. `slice` is one that the request named by "
+            f"`X-Mlgitops-Slices`. Upper bounds of the latency histograms, in seconds: {bounds}.\n"
         )
     ]
     return "\n".join(parts)

@@ -6,6 +6,7 @@ from typing import Any
 from mlgitops.app.context import Context, find_release, look
 from mlgitops.app.reporting import report_of
 from mlgitops.core.analysis import plain
+from mlgitops.core.analysis.watching import alarm_words
 
 Values = dict[str, Any]
 _TITLES = {
@@ -113,10 +114,13 @@ def _rollout(rollout: Values, records: Mapping[str, Mapping[str, Any] | None]) -
     for decided in rollout["decisions"]:
         record = records.get(decided["name"])
         if record is not None:
-            yield _chapter(decided["at"], _heading(rollout, decided), plain.decision(record))
+            words = alarm_words(record) if decided["outcome"] == "alarm" else plain.decision(record)
+            yield _chapter(decided["at"], _heading(rollout, decided), words)
 
 
 def _heading(rollout: Values, decided: Values) -> str:
+    if decided["outcome"] == "alarm":
+        return f"Rollout {rollout['rollout']}, serving all requests, is beyond a limit"
     step = str(decided["cohort"]).rpartition("-")[2]
     share = f"step {step} at {decided['weightPercent']} % of the requests"
     outcome = {

@@ -17,7 +17,7 @@ from mlgitops.core.analysis.noise import DEFAULT_DISPERSION, Noise, NoiseSource,
 from mlgitops.core.analysis.running import Running
 from mlgitops.core.analysis.verdict import MetricVerdict, Verdict, begin, conclude, judge_running
 from mlgitops.core.configuration import Limits, MetricKind, MetricRule, judged_steps
-from mlgitops.core.driver import cohort, twins_cohort
+from mlgitops.core.driver import alone, cohort, twins_cohort
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.events import stamp
 from mlgitops.core.rollout import Rollout, RolloutPhase
@@ -164,7 +164,8 @@ def judge(world: World, rollout: Rollout) -> Judgement:
     analysing = rollout.phase is RolloutPhase.ANALYSING
     elapsed = (now(world) - rollout.since).total_seconds() if analysing else 0.0
     every = world.metrics.samples(proposal.environment, proposal.model, rollout.number)
-    samples = tuple([one for one in every if one.cohort != twins_cohort(rollout)])
+    apart = (twins_cohort(rollout), alone(rollout))  # where it is compared with itself, and with nobody
+    samples = tuple([one for one in every if one.cohort not in apart])
     baseline = baseline_of(rollout)
     verdict = conclude(
         _metrics(rollout, samples),
@@ -266,14 +267,14 @@ def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Re
         "verdict": verdict.to_mapping(),
         "counts": [{**one.to_mapping(), "at": stamp(one.at)} for _, one in sorted(latest(verdict.samples).items())],
         "evidence": {
-            one.name: [[stamp(at), round(log, 3)] for at, log in _thinned(one.course) if math.isfinite(log)]
+            one.name: [[stamp(at), round(log, 3)] for at, log in thinned(one.course) if math.isfinite(log)]
             for one in verdict.metrics
         },
     }
     return Record(name=name, values=values, words=_markdown(rollout, verdict))
 
 
-def _thinned(points: Sequence[tuple[datetime, float]]) -> list[tuple[datetime, float]]:
+def thinned(points: Sequence[tuple[datetime, float]]) -> list[tuple[datetime, float]]:
     """Return some of the points for a plot: the highest of each stretch, for that is what decides, and the last."""
     stride = -(-len(points) // PATH_POINTS) or 1
     stretches = (points[start : start + stride] for start in range(0, len(points), stride))

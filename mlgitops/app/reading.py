@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from mlgitops.app.context import Context, View, check_model, environment_of, find_release, look
 from mlgitops.core import release as releases
+from mlgitops.core import rollout as machine
 from mlgitops.core.driver import cohort
 from mlgitops.core.errors import InvalidInput, NotFound
 from mlgitops.core.events import stamp
@@ -72,10 +73,25 @@ def _environment_status(context: Context, view: View, state: EnvironmentState) -
         "promotion": _promotion(view, state),
         "rollout": rollout_row(state.open) if state.open else None,
         "waiting": _waiting(context, view, state),
+        "alarms": _alarms(view, state),
         "hold": {"by": state.hold.by, "reason": state.hold.reason, "since": state.hold.at} if state.hold else None,
         "foreign": list(state.foreign.differences) if state.foreign else [],
         "last": rollout_row(state.rollouts[state.last_number]) if state.rollouts else None,
     }
+
+
+def _alarms(view: View, state: EnvironmentState) -> list[dict[str, Any]]:
+    """Return the newest alarm of each limit about what serves, since a person resumed; no training that came since."""
+    newest: dict[str, machine.Alarmed] = {}
+    for event in state.live.history if state.live else ():
+        if isinstance(event, machine.Alarmed) and stamp(event.at) > state.resumed_at:
+            newest[event.limit] = event
+    last = view.ledger.last_submitted(state.model)
+    return [
+        {"limit": name, "at": stamp(one.at), "words": one.words}
+        for name, one in newest.items()
+        if not name.endswith("/retrain") or last is None or last.submission.submitted_at < one.at
+    ]
 
 
 def _promotion(view: View, state: EnvironmentState) -> dict[str, Any] | None:

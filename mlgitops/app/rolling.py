@@ -9,6 +9,7 @@ from mlgitops.app import judging
 from mlgitops.app.absorbing import absorb, unanswered, waiting_for
 from mlgitops.app.context import View, World, configuration_of
 from mlgitops.app.evaluating import all_gates, judged
+from mlgitops.app.monitoring import alarm
 from mlgitops.app.moves import AUTOMATION, Move, Record, put, rolled_back, target_of
 from mlgitops.app.promoting import automatic_promotion, trusted_in
 from mlgitops.app.writing import Unit
@@ -148,7 +149,8 @@ def _next(world: World, view: View, environment: Environment, state: Environment
     # What is leaving waits for nothing; safety comes before what goes on; nobody need be asked about a rejected or an
     # old one; what serves is looked at while another one is under way or waits for people, too.
     # A change by hand stands until a person resumes, but safety does not wait for that.
-    looks = (_leaving, _ended, _harmful, _going_on) if state.foreign is None else (_leaving, _ended, _harmful)
+    safety = (_leaving, _ended, _harmful, _beyond)
+    looks = (*safety, _going_on) if state.foreign is None else safety
     return next((move for look in looks for turn in turns if (move := look(turn)) is not None), None)
 
 
@@ -196,6 +198,11 @@ def _harmful(turn: Turn) -> Move | None:
     if verdict.outcome is not Outcome.FAILED:
         return None
     return turn.back(verdict.words, record=judging.record(turn.world, turn.view, rollout, verdict))
+
+
+def _beyond(turn: Turn) -> Move | None:
+    """Look whether what serves is beyond a limit of the environment, on probation and for as long as it serves."""
+    return alarm(turn.world, turn.view, turn.environment, turn.state, turn.rollout)
 
 
 def _going_on(turn: Turn) -> Move | None:

@@ -115,6 +115,7 @@ def _environment(values: Mapping[str, Any]) -> list[str]:
     elif last and last["reason"]:
         told = f"rollout {last['rollout']} of release {last['release']}: {last['phase']}: {last['reason']}"
         lines.append(paragraph(told, "    "))
+    lines += [paragraph(f"alarm at {_minute(one['at'])}: {one['words']}", "    ") for one in values["alarms"]]
     if values["hold"]:
         hold = values["hold"]
         lines.append(paragraph(f"on hold by {hold['by']}: {hold['reason']} (`mlgitops resume` ends it)", "    "))

@@ -11,7 +11,8 @@ from mlgitops.core.names import Digest
 
 MetricKind = Literal["errors", "latency", "labels"]
 Policy = Literal["wait", "hold"]
-NoticeKind = Literal["promoted", "rolled-back", "refused", "errored", "held", "training-failed"]
+AlarmAction = Literal["alert", "hold", "rollback", "retrain"]
+NoticeKind = Literal["promoted", "rolled-back", "refused", "errored", "held", "training-failed", "alert"]
 NOTICE_KINDS: Final[tuple[NoticeKind, ...]] = get_args(NoticeKind)
 
 
@@ -309,6 +310,39 @@ class FreezeWindow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServiceLimit:
+    """What a release that serves must keep, and what follows where it does not."""
+
+    kind: MetricKind
+    share: float
+    """Highest share of requests that may fail, be slower than `seconds`, or be answered wrongly; between 0 and 1."""
+    action: AlarmAction
+    seconds: float | None = None
+    """For latency: what a request may take; None elsewhere."""
+
+    @property
+    def name(self) -> str:
+        """What tells its alarms from those of other limits of the environment."""
+        return f"{self.kind}/{self.action}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the limit as written."""
+        seconds = {} if self.seconds is None else {"seconds": self.seconds}
+        return {"kind": self.kind, **seconds, "share": self.share, "action": self.action}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Monitoring:
+    """How what serves is watched after promotion."""
+
+    limits: tuple[ServiceLimit, ...]
+    alpha: float = 0.01
+    """Chance of ever raising an alarm on a release that keeps all limits, for as long as it serves."""
+    dispersion: float | None = None
+    """Long-run variance over binomial variance; None for that of the plan, or the documented default."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """One target of rollouts."""
 
@@ -330,6 +364,8 @@ class Environment:
     """How long a rollout may wait for people before it is withdrawn."""
     start_seconds: float = 600
     """How long a canary may take to become ready before the rollout ends."""
+    monitoring: Monitoring | None = None
+    """What is watched after promotion; None for nothing."""
     expected_requests_per_second: float | None = None
     """What a model gets here, both arms together; for lint and simulations, None where nobody says."""
 

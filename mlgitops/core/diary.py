@@ -71,7 +71,8 @@ def decision(rollout: Rollout) -> str:
         f"rollout({proposal.model}): {event} → {rollout.phase} "
         f"(release {rollout.release}, {proposal.environment}, rollout {rollout.number})"
     )
-    return f"{subject}\n\n{rollout.reason}\n" if rollout.reason else subject
+    said = rollout.reason or getattr(rollout.history[-1] if rollout.history else None, "words", "")
+    return f"{subject}\n\n{said}\n" if said else subject
 
 
 def release(one: Release) -> str:

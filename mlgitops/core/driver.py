@@ -13,6 +13,8 @@ from mlgitops.core.manifest.owned import RolloutFields
 from mlgitops.core.projection import Desired, Target
 from mlgitops.core.rollout import Rollout, RolloutPhase
 
+ALONE: Final = 1000
+"""The step of requests that a release answers alone, after promotion; a plan has far fewer."""
 Resolve = Callable[[str], Target]
 """From a release's name to where its model is."""
 TWINS_WEIGHT: Final = 50
@@ -67,7 +69,7 @@ def completing(rollout: Rollout, state: EnvironmentState, resolve: Resolve) -> t
     Where the plan measures noise, both services of the new release share the traffic before it goes back.
     """
     new = resolve(rollout.release)
-    final = Desired(rollout=fields(rollout), stable=new)
+    final = _alone(rollout, resolve)
     away = replace(final, canary=new, weight_percent=100, cohort=cohort(rollout, len(rollout.proposal.weights) + 1))
     champion = None if state.live is None else resolve(state.live.release)
     # Of two equal parts, the first is over when it is observed, and the second when its time is.
@@ -105,12 +107,16 @@ def _landing(state: EnvironmentState, number: int | None) -> Rollout | None:
 
 
 def _alone(rollout: Rollout, resolve: Resolve) -> Desired:
-    """Return what `main` says while a rollout serves everything.
+    """Return what `main` says while a rollout serves everything; its requests keep its number, to be watched by."""
+    return Desired(rollout=fields(rollout), stable=resolve(rollout.release), cohort=alone(rollout))
 
-    Requests of a first one keep its number, because its probation has nothing else to be judged by.
+
+def alone(rollout: Rollout) -> str:
+    """Return what the router stamps on requests while a rollout serves everything: no step of a rollout is this one.
+
+    A first one has no steps, and serves everything from its beginning.
     """
-    alone = Desired(rollout=fields(rollout), stable=resolve(rollout.release))
-    return replace(alone, cohort=cohort(rollout, 0)) if rollout.proposal.champion is None else alone
+    return cohort(rollout, 0 if rollout.proposal.champion is None else ALONE)
 
 
 def twins_cohort(rollout: Rollout) -> str:

@@ -154,6 +154,8 @@ def _rollout_event(state: EnvironmentState, rollout: Rollout, event: object) -> 
                 f"{of} is taken off by {_PERSON.sub('', event.by)}; {serves} afterwards, and automation is on hold: "
                 f"{event.reason}"
             )
+        case machine.Alarmed():
+            return "alert", f"{of}: {event.words}"
         case machine.Refused():
             return "refused", f"{of} is refused: {event.reason}"
         case machine.Errored():

@@ -150,6 +150,16 @@ class Trusted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Alarmed(Event):
+    """What serves is beyond a limit of the environment's monitoring, beyond doubt."""
+
+    limit: str
+    """Metric and action, like `errors/alert`."""
+    words: str
+    decision: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Retired(Event):
     """A later rollout replaced it."""
 
@@ -199,6 +209,7 @@ ROLLOUT: Final[Mapping[tuple[RolloutPhase, type[Event]], RolloutPhase]] = {
     (_P.COMPLETING, PartReached): _P.COMPLETING,
     (_P.COMPLETING, ServingAll): _P.LIVE,
     (_P.LIVE, Trusted): _P.LIVE,
+    (_P.LIVE, Alarmed): _P.LIVE,
     (_P.LIVE, Retired): _P.RETIRED,
     **{(phase, RollbackDecided): _P.ROLLING_BACK for phase in MOVED},
     (_P.ROLLING_BACK, PartReached): _P.ROLLING_BACK,
@@ -287,8 +298,9 @@ class Rollout:
 
     @property
     def since(self) -> datetime:
-        """When it came where it is."""
-        return self.history[-1].at if self.history else self.proposal.proposed_at
+        """When it came where it is; an alarm moves nothing."""
+        moved = (one.at for one in reversed(self.history) if not isinstance(one, Alarmed))
+        return next(moved, self.proposal.proposed_at)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the rollout as plain values; the phase is there for people and checked when read."""

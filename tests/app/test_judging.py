@@ -184,10 +184,10 @@ def test_a_plot_keeps_the_peak_and_the_end() -> None:
     """However long a course was, its highest point and its last one are among the few that are kept."""
     course = [(START + timedelta(seconds=number), float(number % 7)) for number in range(5_000)]
     course[3_333] = (course[3_333][0], 99.0)
-    kept = judging._thinned(course)
+    kept = judging.thinned(course)
     assert course[3_333] in kept
     assert kept[-1] == course[-1]
     assert len(kept) <= judging.PATH_POINTS + 1
     assert [at for at, _ in kept] == sorted({at for at, _ in kept})
-    assert judging._thinned(course[:3]) == course[:3]
-    assert judging._thinned([]) == []
+    assert judging.thinned(course[:3]) == course[:3]
+    assert judging.thinned([]) == []

@@ -121,6 +121,8 @@ class Engine:
     """Share of the requests that the canary really gets; None for what `main` says."""
     metrics_problem: str = ""
     """Why the source of metrics could judge nothing."""
+    served: dict[int, list[Sample]] = field(default_factory=dict)
+    """Counts of rollouts that serve everything, by number, beside those of their steps."""
     metrics_down: bool = False
     """Nobody can say what users met."""
     slow_evaluations: int = 0
@@ -226,6 +228,9 @@ class Engine:
     def samples(self, environment: str, model: str, rollout: int) -> Sequence[Sample]:
         if self.metrics_down:
             raise Unavailable("prometheus", "nobody answers")
+        return [*self._rolling(environment, model, rollout), *self.served.get(rollout, [])]
+
+    def _rolling(self, environment: str, model: str, rollout: int) -> list[Sample]:
         state = self._state(environment, model)
         one = state.rollouts[rollout]
         if one.proposal.champion is None:
@@ -234,7 +239,7 @@ class Engine:
                 self._sample(f"{rollout}-0", 0, Arm.BASELINE, quality, self.requests, part) for part in (0.0, 0.5, 1.0)
             ]
         champion = state.rollouts[one.proposal.champion].release
-        rows = []
+        rows: list[Sample] = []
         for step, weight in enumerate(one.proposal.weights[: one.step + 1], start=1):
             given = weight if self.canary_share is None else int(100 * self.canary_share)
             for arm, release, share in ((Arm.CANARY, one.release, given), (Arm.BASELINE, champion, 100 - given)):

@@ -154,7 +154,7 @@ def _shown_events(rollout: Values, start: datetime) -> list[Values]:
     """Return the events on the way to serving alone, and of the way back where that can be seen beside it."""
     names = [event["event"] for event in rollout["events"]]
     kept = rollout["events"][: names.index("Retired")] if "Retired" in names else rollout["events"]
-    kept = [event for event in kept if event["event"] != "Trusted"]
+    kept = [event for event in kept if event["event"] not in ("Trusted", "Alarmed")]
     if ends_before_rollback(rollout, start):
         kept = kept[: [event["event"] for event in kept].index("ServingAll") + 1]
     return kept

@@ -63,6 +63,7 @@ _VERDICTS: Final = {
     "warned": _outcome("plain", "passed, with a warning", "passed, with a warning"),
     "failed": _outcome("bad", "failed", "failed"),
     "inconclusive": _outcome("open", "undecided", "undecided"),
+    "alarm": _outcome("bad", "alarm", "beyond a limit while it served"),
 }
 _EVENTS: Final = {
     "Queued": "queued for training",
@@ -84,6 +85,7 @@ _EVENTS: Final = {
     "PartReached": "the next part was observed",
     "ServingAll": "serves alone",
     "Trusted": "probation is over: trusted",
+    "Alarmed": "beyond a limit of monitoring",
     "Retired": "replaced by a later rollout",
     "RollbackDecided": "rollback decided",
     "RolledBack": "the former state was observed: rolled back",

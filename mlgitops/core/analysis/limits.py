@@ -28,12 +28,14 @@ def log_evidence_above(bad: int, total: int, limit: float, *, dispersion: float 
     Returns:
         ln E, dimensionless; 0 with no data. "At most the limit" is rejected at level α when it reaches ln(1/α).
     """
-    bets = []
-    for ratio in ODDS_RATIOS:
-        rate = ratio * limit / (1 - limit + ratio * limit)
-        gained = bad * math.log(rate / limit) + (total - bad) * math.log1p((limit - rate) / (1 - limit))
-        bets.append(gained / dispersion - math.log(len(ODDS_RATIOS)))
-    return log_sum_exp(bets)
+    gains = gains_above(bad, total, limit)
+    return log_sum_exp([gained / dispersion for gained in gains]) - math.log(len(gains))
+
+
+def gains_above(bad: int, total: int, limit: float) -> list[float]:
+    """Return the log likelihood ratio of each higher rate against the limit itself; it adds up over counts."""
+    rates = [ratio * limit / (1 - limit + ratio * limit) for ratio in ODDS_RATIOS]
+    return [bad * math.log(rate / limit) + (total - bad) * math.log1p((limit - rate) / (1 - limit)) for rate in rates]
 
 
 def beyond_limits(samples: Sequence[Sample], limits: Limits, *, alpha: float, dispersion: float) -> str:

@@ -15,10 +15,12 @@ from mlgitops.core.configuration import (
     Limits,
     MetricRule,
     MetricsSource,
+    Monitoring,
     Notification,
     Owners,
     Plan,
     PrometheusSource,
+    ServiceLimit,
     Step,
 )
 from mlgitops.core.loaders.source import Source, gates, parse_moment
@@ -65,8 +67,31 @@ def _check_environments(source: Source) -> None:
         if one["plan"] not in known and source.sound("plans") is not None:
             source.refuse((*pointer, "plan"), f"there is no plan {one['plan']!r}", choose(one["plan"], known))
         source.check_gates((*pointer, "gates"))
+        _check_monitoring(source, (*pointer, "monitoring", "limits"))
         for window, _ in source.entries(*pointer, "freezeWindows"):
             _check_window(source, (*pointer, "freezeWindows", window))
+
+
+def _check_monitoring(source: Source, pointer: Path) -> None:
+    limits = source.entries(*pointer)
+    source.check_unique([((*pointer, at, "kind"), _limit(one).name) for at, one in limits], "the limit")
+    for at, one in limits:
+        if one["kind"] == "latency" and "seconds" not in one:
+            source.refuse((*pointer, at), "the limit does not say how long a request may take", "add `seconds:`")
+        if one["kind"] != "latency" and "seconds" in one:
+            source.refuse((*pointer, at, "seconds"), "only latency has seconds", "remove it")
+
+
+def _limit(value: Mapping[str, Any]) -> ServiceLimit:
+    return ServiceLimit(kind=value["kind"], share=value["share"], action=value["action"], seconds=value.get("seconds"))
+
+
+def _monitoring(value: Mapping[str, Any]) -> Monitoring:
+    return Monitoring(
+        limits=tuple(map(_limit, value["limits"])),
+        dispersion=value.get("dispersion"),
+        **({"alpha": value["alpha"]} if "alpha" in value else {}),
+    )
 
 
 def _namespace(environment: Mapping[str, Any]) -> str:
@@ -216,6 +241,7 @@ def _environment(value: Mapping[str, Any], plans: Mapping[str, Plan]) -> Environ
         freeze_windows=tuple(_window(one) for one in value.get("freezeWindows", ())),
         gates=gates(value.get("gates", ()), by_environment=True),
         evaluation_sets=dict(value.get("evaluationSets", {})),
+        monitoring=_monitoring(value["monitoring"]) if "monitoring" in value else None,
         **{field: value[key] for field, key in _OPTIONAL_NUMBERS.items() if key in value},
     )
 

@@ -11,7 +11,7 @@ IMAGE_TAG_ANNOTATION: Final = f"{PREFIX}/image-tag"
 REVISION_ANNOTATION: Final = f"{PREFIX}/source-revision"
 ARTIFACT_DIGEST_ANNOTATION: Final = f"{PREFIX}/artifact-digest"
 COHORT_ANNOTATION: Final = f"{PREFIX}/cohort"
-"""On route.yaml: the step that the router stamps on requests, `<rollout>-<step>`; `0-0` between rollouts."""
+"""On route.yaml: the step that the router stamps on requests, `<rollout>-<step>`; step 1000 of what serves alone."""
 TOLERANCE_ANNOTATION: Final = f"{PREFIX}/label-tolerance"
 """On route.yaml of a regression: how far a prediction may be from its label and still count as correct."""
 

@@ -87,7 +87,7 @@ class RouteFields:
     canary_weight_percent: int
     """Share of requests that the canary answers, 0 to 100; the baseline answers the rest."""
     cohort: str
-    """What the router stamps on requests, `<rollout>-<step>`; `0-0` between rollouts."""
+    """What the router stamps on requests, `<rollout>-<step>`; step 1000 of what serves alone."""
     label_tolerance: float | None = None
     """How far a prediction may be from its label and count as correct, in the label's unit; None: people's line.
 
