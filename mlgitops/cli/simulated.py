@@ -59,7 +59,7 @@ def _plan(plan: Values) -> Iterator[str]:
     file = f" ({plan['file']})" if plan["file"] else ""
     least = seconds(plan["seconds"])
     yield paragraph(f"Plan {plan['name']}{file}: {least} of steps at least, alpha {plan['alpha']:g}, {_noise(plan)}")
-    rows = [
+    needs = [
         (
             need["step"],
             f"{need['weightPercent']} %",
@@ -71,14 +71,12 @@ def _plan(plan: Values) -> Iterator[str]:
         )
         for need in plan["needs"]
     ]
-    headings = ("step", "canary", "metric", "effect", "requests", "needed", "passes")
-    yield table(headings, rows, "  ")
+    yield table(("step", "canary", "metric", "effect", "requests", "needed", "passes"), needs, "  ")
     fates = [fate for fate in _FATES if fate != "expired" or any(_came(one, fate) for one in plan["scenarios"])]
-    headings = ("canary", "rollouts", *(_FATES[fate] for fate in fates))
-    rows = [
+    ends = [
         (_name(one), f"{one['runs']:,}", *(_share(one["fates"][fate]) for fate in fates)) for one in plan["scenarios"]
     ]
-    yield table(headings, rows, "  ")
+    yield table(("canary", "rollouts", *(_FATES[fate] for fate in fates)), ends, "  ")
     headings = ("if rolled back", "half of them by", "9 in 10 by", "its requests", "more bad ones")
     yield table(headings, [_back(one) for one in plan["scenarios"] if one["secondsToRollBack"]], "  ")
 
