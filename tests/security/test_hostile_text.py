@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mlgitops.adapters.evaluator.dataset import read_set
+from mlgitops.adapters.dataset import read_set
 from mlgitops.adapters.repository.location import Location, parse_location
 from mlgitops.app import cards, deciding, rollbacks
 from mlgitops.app.context import look

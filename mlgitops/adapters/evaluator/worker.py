@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgitops.adapters.atomic import write_atomically
+from mlgitops.adapters.dataset import EvaluationSet, read_set
 from mlgitops.adapters.evaluator.artifact import Inspected, Refused, inspect
 from mlgitops.adapters.evaluator.command import run_command
-from mlgitops.adapters.evaluator.dataset import EvaluationSet, read_set
 from mlgitops.adapters.evaluator.model import Model, incompatibilities, predictions_digest
 from mlgitops.adapters.evaluator.probe import Server, probe
 from mlgitops.core.errors import InvalidInput, MlgitopsError
