@@ -223,6 +223,45 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shadow:
+    """Requests that a candidate must answer before any user meets it."""
+
+    requests: Literal["recorded", "evaluation"]
+    """The last ones that the router kept, or the examples that releases are evaluated on."""
+    count: int = 200
+    """Most of them that are replayed."""
+    minimum: int = 50
+    """Fewest that must be comparable; with fewer there is no answer."""
+    per_second: float = 20.0
+    """How many are replayed in a second, at most."""
+    failed: float = 0.0
+    """Highest share that the candidate may fail to answer as the champion does."""
+    disagreement: float | None = None
+    """Highest share that may get another answer; None for any."""
+    latency_ratio: float | None = None
+    """How many times as long as the champion it may take; None for any."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the section as the configuration file writes it."""
+        limits = {"failed": self.failed, "disagreement": self.disagreement, "latencyRatio": self.latency_ratio}
+        return {
+            "requests": self.requests,
+            "count": self.count,
+            "minimum": self.minimum,
+            "perSecond": self.per_second,
+            "limits": {name: value for name, value in limits.items() if value is not None},
+        }
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "Shadow":
+        """Return the section that a checked configuration file or a plan's mapping writes."""
+        names = {"requests": "requests", "count": "count", "minimum": "minimum", "perSecond": "per_second"}
+        limits = {"failed": "failed", "disagreement": "disagreement", "latencyRatio": "latency_ratio"}
+        given = {field: values[key] for key, field in names.items() if key in values}
+        return cls(**given, **{limits[key]: value for key, value in values.get("limits", {}).items()})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """How a release gets its traffic, and what judges it."""
 
@@ -247,6 +286,8 @@ class Plan:
     """How long a step may wait for data before it holds for a person."""
     maximum_age_seconds: float = 86_400
     """A rollout older than this is rolled back."""
+    shadow: Shadow | None = None
+    """Requests that are replayed to the candidate before any user meets it; None for none."""
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values, as the configuration file writes it."""
@@ -264,6 +305,7 @@ class Plan:
             "insufficientData": self.insufficient_data,
             "extendSeconds": self.extend_seconds,
             "maximumAgeSeconds": self.maximum_age_seconds,
+            **({} if self.shadow is None else {"shadow": self.shadow.to_mapping()}),
         }
 
     @property

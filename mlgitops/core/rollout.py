@@ -105,8 +105,16 @@ class Errored(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplayStarted(Event):
+    """The canary answers, and requests are replayed to it before any user meets it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CanaryReady(Event):
     """The canary loaded the right bytes and answers."""
+
+    decision: str = ""
+    """Name of the record of what was replayed to it; empty where the plan replays nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +209,7 @@ ROLLOUT: Final[Mapping[tuple[RolloutPhase, type[Event]], RolloutPhase]] = {
     (_P.PROPOSED, Refused): _P.REFUSED,
     (_P.PROPOSED, Withdrawn): _P.WITHDRAWN,
     (_P.PROPOSED, Errored): _P.ERRORED,
+    (_P.STARTING, ReplayStarted): _P.STARTING,
     (_P.STARTING, CanaryReady): _P.STEP,
     (_P.STARTING, ServingAll): _P.LIVE,  # a first rollout has nobody to share traffic with
     (_P.STEP, SplitObserved): _P.ANALYSING,
@@ -286,6 +295,11 @@ class Rollout:
         return bool(self.holds_back) and at_last and self.phase in (_P.STEP, _P.ANALYSING)
 
     @property
+    def replays(self) -> bool:
+        """Whether requests are, or were, replayed to its canary."""
+        return any(isinstance(one, ReplayStarted) for one in self.history)
+
+    @property
     def trusted(self) -> bool:
         """Whether it passed probation."""
         return any(isinstance(one, Trusted) for one in self.history)
@@ -322,10 +336,12 @@ def advance(rollout: Rollout, event: Event) -> Rollout:
     phase = ROLLOUT.get((rollout.phase, type(event)))
     last = rollout.step + 1 >= len(rollout.proposal.weights)
     first = rollout.proposal.champion is None
+    shadowed = "shadow" in rollout.proposal.plan
     skips = (
         (isinstance(event, StepPassed) and last)
         or (isinstance(event, LastStepPassed) and not last)
-        or (isinstance(event, CanaryReady) and first)
+        or (isinstance(event, CanaryReady) and (first or shadowed is not rollout.replays))
+        or (isinstance(event, ReplayStarted) and (first or not shadowed or rollout.replays))
         or (isinstance(event, ServingAll) and rollout.phase is _P.STARTING and not first)
     )
     if phase is None or skips:

@@ -78,6 +78,7 @@ _EVENTS: Final = {
     "Authorised": "gates passed; the canary starts",
     "Refused": "refused",
     "Withdrawn": "taken back",
+    "ReplayStarted": "the canary answers; requests are replayed to it before any user meets it",
     "CanaryReady": "the canary answers; the first share of the traffic is asked for",
     "SplitObserved": "the router was seen to split the traffic so",
     "StepPassed": "the step passed; the next share is asked for",

@@ -28,6 +28,10 @@ class Reason(enum.StrEnum):
     """Inconclusive: the metric cannot be read for one of the arms."""
     STEP_TIME_NOT_OVER = "step-time-not-over"
     """Inconclusive: nothing speaks against the canary, and the step's time is not over."""
+    BEYOND_LIMITS = "beyond-limits"
+    """Failed: replayed requests showed the candidate beyond a limit of the plan."""
+    WITHIN_LIMITS = "within-limits"
+    """Passed: replayed requests showed it within every limit."""
 
 
 WORST_FIRST: Final = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED)

@@ -108,6 +108,8 @@ def decision(record: Mapping[str, Any]) -> list[str]:
         record: A decision record (schema `decision-record`).
     """
     verdict = record["verdict"]
+    if "shadow" in record:  # counts of a replay, in words that need no others
+        return [str(verdict["words"]), "Each request was tried on the old release first; users met neither answer."]
     failed = [one for one in verdict["metrics"] if one["outcome"] == "failed"]
     told = [metric(one) for one in (failed or verdict["metrics"])]
     if failed and len(failed) < len(verdict["metrics"]):

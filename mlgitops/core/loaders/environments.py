@@ -21,6 +21,7 @@ from mlgitops.core.configuration import (
     Plan,
     PrometheusSource,
     ServiceLimit,
+    Shadow,
     Step,
 )
 from mlgitops.core.loaders.source import Source, gates, parse_moment
@@ -157,6 +158,20 @@ def _check_plan(source: Source, pointer: Path) -> None:
         place = (*pointer, "maximumAgeSeconds") if age is not None else pointer
         message = f"all of it takes {total} seconds, and a rollout older than maximumAgeSeconds is rolled back"
         source.refuse(place, message, f"write more than {total}")
+    _check_shadow(source, (*pointer, "shadow"), 86_400 if age is None else age)
+
+
+def _check_shadow(source: Source, pointer: Path, age_seconds: float) -> None:
+    written = source.sound(*pointer)
+    if not isinstance(written, Mapping) or "requests" not in written:
+        return
+    shadow = Shadow.from_mapping(written)
+    if shadow.minimum > shadow.count:
+        message = f"minimum {shadow.minimum:g} is more than count, {shadow.count:g}"
+        source.refuse((*pointer, "minimum"), message, "replay more requests, or ask for fewer")
+    if shadow.count / shadow.per_second >= age_seconds:
+        message = f"{shadow.count:g} requests at {shadow.per_second:g} in a second take longer than maximumAgeSeconds"
+        source.refuse(pointer, message, "write a higher perSecond, or a lower count")
 
 
 def _build(value: Mapping[str, Any]) -> EnvironmentsConfiguration:
@@ -273,5 +288,6 @@ def _plan(value: Mapping[str, Any]) -> Plan:
         hold_back=HoldBack(**value["holdBack"]) if "holdBack" in value else None,
         limits=Limits(**value.get("limits", {})),
         insufficient_data=value.get("insufficientData", "wait"),
+        shadow=Shadow.from_mapping(value["shadow"]) if "shadow" in value else None,
         **{field: value[key] for field, key in numbers.items() if key in value},
     )

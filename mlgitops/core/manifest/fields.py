@@ -14,6 +14,8 @@ COHORT_ANNOTATION: Final = f"{PREFIX}/cohort"
 """On route.yaml: the step that the router stamps on requests, `<rollout>-<step>`; step 1000 of what serves alone."""
 TOLERANCE_ANNOTATION: Final = f"{PREFIX}/label-tolerance"
 """On route.yaml of a regression: how far a prediction may be from its label and still count as correct."""
+RECORD_ANNOTATION: Final = f"{PREFIX}/record-requests"
+"""On route.yaml, written by people: how many of the last requests the embedded router keeps in memory, for replays."""
 
 TFJOB_FILE: Final = "tfjob.yaml"
 KUSTOMIZATION_FILE: Final = "kustomization.yaml"
