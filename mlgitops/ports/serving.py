@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mlgitops.core.analysis.counts import Arm
+from mlgitops.core.analysis.shadow import Replayed
+from mlgitops.core.configuration import Shadow
 
-__all__ = ["Arm", "ServiceObservation", "Serving", "ServingObservation"]
+__all__ = ["Arm", "ReplayRequest", "Replayed", "ServiceObservation", "Serving", "ServingObservation"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,26 @@ class ServingObservation:
     """The step the router stamps on requests now (see `metrics.Sample.cohort`)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplayRequest:
+    """What is replayed to a canary, and to the champion that it is compared with."""
+
+    key: str
+    """Names this replay; asking again with the same key gives the same answer, once there is one."""
+    environment: str
+    model: str
+    baseline_digest: str
+    """Digest of the bytes that must answer as the champion."""
+    canary_digest: str
+    """Digest of the bytes that must answer as the candidate."""
+    shadow: Shadow
+    """Which requests, how many, and how fast."""
+    data_uri: str
+    """The evaluation set in the store."""
+    specification: Mapping[str, Any]
+    """The `evaluation` section of mlgitops.yaml: task, names of arrays, and labelTolerance of a regression."""
+
+
 class Serving(Protocol):
     """KServe, or the embedded servers."""
 
@@ -49,3 +71,15 @@ class Serving(Protocol):
 
     def predict(self, environment: str, model: str, arm: Arm, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send one V1 prediction (`{"instances": …}`) past the split to one side and return its answer."""
+
+    def replay(self, request: ReplayRequest) -> Replayed | None:
+        """Start replaying requests past the split, unless it was started; how it went, None while it goes on.
+
+        Never waits for an answer of a model. Each request goes to the champion first, and to the canary only if the
+        champion answers it; neither is counted as a user's. A replay with too few comparable requests, or with an
+        error, may be started again by a later call; any other is done once for its key.
+
+        Raises:
+            Unavailable: The engine cannot be asked.
+            NotFound: The evaluation set is not where its URI says.
+        """

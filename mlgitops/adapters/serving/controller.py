@@ -206,6 +206,7 @@ class ServingController:
                     backends=tuple(_backend(state, model, arm, weight) for arm, weight in sorted(weights.items())),
                     routed=split is not None,
                     tolerance=split.tolerance if split else None,
+                    record=split.record if split else 0,
                 )
         return Configuration(routes=routes)
 

@@ -1,7 +1,8 @@
 """The `Serving` port on the embedded servers, from any process of this machine."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -9,8 +10,9 @@ from urllib.parse import quote
 from mlgitops.adapters.loopback import HOST, Answer, call
 from mlgitops.adapters.serving import layout
 from mlgitops.adapters.serving.label_files import Label
+from mlgitops.adapters.serving.replay_order import Order, read_replayed
 from mlgitops.core.errors import Denied, NotFound, Unavailable
-from mlgitops.ports.serving import Arm, ServiceObservation, ServingObservation
+from mlgitops.ports.serving import Arm, Replayed, ReplayRequest, ServiceObservation, ServingObservation
 
 SERVICE = "embedded serving"
 
@@ -18,9 +20,14 @@ SERVICE = "embedded serving"
 class EmbeddedServing:
     """Reads what the controller wrote, and asks the router what it really does."""
 
-    def __init__(self, home: Path) -> None:
-        """Look at the serving home of an engine that runs, or will."""
-        self._home = home
+    def __init__(self, home: Path, resolve: Callable[[str], Path] | None = None) -> None:
+        """Look at the serving home of an engine that runs, or will.
+
+        Args:
+            home: Its folder.
+            resolve: From a URI of the store to a local path; for replays of evaluation sets.
+        """
+        self._home, self._resolve = home, resolve
 
     def observe(self, environment: str, model: str) -> ServingObservation:
         """Look at what serves; `Unavailable` when the engine does not run."""
@@ -54,6 +61,40 @@ class EmbeddedServing:
         if answer.status >= 400:
             raise Denied("predicting with", model, _error(answer))
         return _json(answer)
+
+    def replay(self, request: ReplayRequest) -> Replayed | None:
+        """Let the router replay requests to both sides; how it went, None while it goes on.
+
+        Raises:
+            Unavailable: The engine does not run.
+            NotFound: The evaluation set is not where its URI says.
+        """
+        order = self._order(request)
+        body, token = json.dumps(asdict(order)).encode(), self._token(layout.CONTROL_TOKEN)
+        answer = call(self._router_port(), "POST", "/-/replay", service=SERVICE, token=token, body=body)
+        if answer.status != 200:
+            raise Unavailable(SERVICE, _error(answer))
+        found = _json(answer)["replayed"]
+        return None if found is None else read_replayed(found)
+
+    def _order(self, request: ReplayRequest) -> Order:
+        shadow, specification = request.shadow, request.specification
+        regression = specification.get("task") == "regression"
+        evaluation = shadow.requests == "evaluation" and self._resolve is not None
+        return Order(
+            key=request.key,
+            environment=request.environment,
+            model=request.model,
+            digests={"baseline": request.baseline_digest, "canary": request.canary_digest},
+            source=shadow.requests,
+            count=shadow.count,
+            minimum=shadow.minimum,
+            per_second=shadow.per_second,
+            regression=regression,
+            tolerance=specification.get("labelTolerance") if regression else None,
+            file=str(self._resolve(request.data_uri)) if evaluation and self._resolve else "",
+            specification={name: specification[name] for name in ("inputs", "labels") if name in specification},
+        )
 
     def trace(self, environment: str, model: str, request_id: str) -> Mapping[str, Any]:
         """Return what answered a request: release, cohort, arm, artifact_digest, at, outcome, predicted, correct.

@@ -8,6 +8,7 @@ ROUTER_CONFIG: Final = "router-config.json"
 LABEL_TOKEN: Final = "label-token"  # noqa: S105 - a file's name
 CONTROL_TOKEN: Final = "control-token"  # noqa: S105 - a file's name
 SERVED: Final = "served"
+REPLAYS: Final = "replays"
 LOGS: Final = "logs"
 PROCESSES: Final = "processes.json"
 LOCK: Final = "lock"

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mlgitops.adapters.serving.recording import MOST_REQUESTS
 from mlgitops.adapters.serving.routing import NO_COHORT
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.loaders.source import variable_fault
@@ -22,6 +23,7 @@ from mlgitops.core.manifest.fields import (
     ARTIFACT_DIGEST_ANNOTATION,
     CANARY_SUFFIX,
     COHORT_ANNOTATION,
+    RECORD_ANNOTATION,
     RELEASE_LABEL,
     TOLERANCE_ANNOTATION,
 )
@@ -81,6 +83,8 @@ class Split:
     """Weight by arm; an arm that the route does not name is missing."""
     cohort: str
     tolerance: float | None
+    record: int
+    """How many of the last requests are kept for replays."""
 
 
 def name_of(value: Object) -> str:
@@ -231,6 +235,8 @@ def validate_route(value: Object) -> list[str]:
         reasons.append(f"annotation {COHORT_ANNOTATION} must be <rollout>-<step>")
     if _tolerance(annotations) is not None and not 0 <= (_tolerance(annotations) or 0) < float("inf"):
         reasons.append(f"annotation {TOLERANCE_ANNOTATION} must be a number, at least 0")
+    if _record(annotations) is None:
+        reasons.append(f"annotation {RECORD_ANNOTATION} must be a whole number from 0 to {MOST_REQUESTS}, in quotes")
     return reasons
 
 
@@ -276,6 +282,7 @@ def parse_route(value: Object) -> Split:
         weights=weights,
         cohort=annotations.get(COHORT_ANNOTATION, NO_COHORT),
         tolerance=_tolerance(annotations),
+        record=_record(annotations) or 0,
     )
 
 
@@ -298,6 +305,14 @@ def _tolerance(annotations: Object) -> float | None:
         return float(text)
     except (TypeError, ValueError):
         return float("nan")
+
+
+def _record(annotations: Object) -> int | None:
+    """Return how many requests are to be kept, 0 where nobody says; None where what somebody says is no number."""
+    text = annotations.get(RECORD_ANNOTATION, "0")
+    if not isinstance(text, str) or not re.fullmatch("[0-9]{1,5}", text) or int(text) > MOST_REQUESTS:
+        return None
+    return int(text)
 
 
 def _mapping(value: Any) -> Object:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgitops.adapters.serving.protocol_json import parse_object
+from mlgitops.adapters.serving.protocol_json import NOT_FINITE, parse_object
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -306,7 +306,7 @@ def _text(value: Any) -> Any:
 def _check_finite(name: str, array: Array) -> None:
     """JSON carries no NaN and no infinity, and neither is a prediction."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ModelError(f"output {name} holds NaN or infinity")
+        raise ModelError(f"output {name} holds {NOT_FINITE}")
 
 
 def _dump(value: Any) -> bytes:

@@ -1,7 +1,10 @@
 """Strict JSON of requests, apart from the arrays so that the router need not load them."""
 
 import json
-from typing import Any
+from typing import Any, Final
+
+NOT_FINITE: Final = "NaN or infinity"
+"""How the model server says that an output cannot be told in JSON."""
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The router: one address for all models, each request answered by the canary or the baseline.
 
-    python -m mlgitops.adapters.serving.router --config FILE --served-dir DIR --label-token-file FILE
-        --control-token-file FILE [--port 0] [--ready-file FILE] [--exit-with-parent]
+    python -m mlgitops.adapters.serving.router --config FILE --served-dir DIR --replays-dir DIR
+        --label-token-file FILE --control-token-file FILE [--port 0] [--ready-file FILE] [--exit-with-parent]
 
 | path | |
 |---|---|
@@ -10,6 +10,7 @@
 | `GET /{environment}/{model}/requests/{id}` | which release answered a request; the same token |
 | `/metrics` | counts by environment, model, cohort, arm and release |
 | `/-/state`, `POST /-/reload` | the configuration in force; its own bearer token |
+| `POST /-/replay` | requests replayed to both sides, past the split and not counted; the same token |
 
 The side is a function of the request's id (`X-Request-Id`, or one made here) and the weights, so a split can be checked
 request by request. `X-Mlgitops-Slices: mobile,eu` names slices that a request is counted in, too. Answers carry
@@ -27,7 +28,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -39,12 +40,16 @@ from yarl import URL
 
 from mlgitops.adapters.loopback import HOST
 from mlgitops.adapters.serving import process
+from mlgitops.adapters.serving.answers import Reply
 from mlgitops.adapters.serving.budget import Budget
 from mlgitops.adapters.serving.exposition import ServedCollector
 from mlgitops.adapters.serving.http import MAXIMUM_BODY_BYTES, json_answer, json_errors
 from mlgitops.adapters.serving.outcomes import Prediction, parse_label, predictions
 from mlgitops.adapters.serving.protocol_json import parse_object
 from mlgitops.adapters.serving.ready import write_ready
+from mlgitops.adapters.serving.recording import Recorded, Recorder
+from mlgitops.adapters.serving.replay import Replayer
+from mlgitops.adapters.serving.replay_order import Order
 from mlgitops.adapters.serving.routing import Backend, Configuration, Route, choose
 from mlgitops.adapters.serving.served import SeriesKey, ServedLog
 
@@ -60,6 +65,8 @@ SLICES_HEADER: Final = "X-Mlgitops-Slices"
 SLICES_LIMIT: Final = 8
 """Slices of one request."""
 _SLICE: Final = re.compile(r"[a-z0-9]([a-z0-9._=-]{0,61}[a-z0-9])?")
+REPLAYED_BYTES: Final = 4 * 1024 * 1024
+"""Longest answer to a replayed request that is read; of a longer one nothing is."""
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -75,7 +82,9 @@ class Upstream:
 class Router:
     """Forwards, counts, takes labels."""
 
-    def __init__(self, config_file: Path, log: ServedLog, *, label_token: str, control_token: str) -> None:
+    def __init__(
+        self, config_file: Path, log: ServedLog, replays: Path, *, label_token: str, control_token: str
+    ) -> None:
         self._config_file, self._log = config_file, log
         self._label_token, self._control_token = label_token, control_token
         self._configuration = Configuration(routes={})
@@ -84,12 +93,15 @@ class Router:
         self._in_flight: Counter[int] = Counter()
         self._registry = CollectorRegistry()
         self._registry.register(ServedCollector(log))
+        self._recorder = Recorder()
+        self._replayer = Replayer(replays, self._recorder, lambda: self._configuration, self._send_again)
         self.reload()
 
     def reload(self) -> None:
         """Put the configuration file in force, as a whole; `ValueError` or `OSError` leave the former one in force."""
         self._configuration = Configuration.from_bytes(self._config_file.read_bytes())
         routes = self._configuration.routes.values()
+        self._recorder.limit({key: route.record for key, route in self._configuration.routes.items()})
         self._log.in_force = frozenset((route.environment, route.model, route.cohort) for route in routes)
 
     def application(self) -> web.Application:
@@ -101,6 +113,7 @@ class Router:
                 web.get("/metrics", self._metrics),
                 web.get("/-/state", self._state),
                 web.post("/-/reload", self._reload),
+                web.post("/-/replay", self._replay),
                 web.post("/{environment}/{model}/labels", self._labels),
                 web.get("/{environment}/{model}/requests/{id}", self._trace),
                 web.route("*", "/{environment}/{model}/{rest:v[12](/.*)?}", self._forward),
@@ -119,6 +132,7 @@ class Router:
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
         ) as self._session:
             yield
+            await self._replayer.close()
 
     async def _forward(self, request: web.Request) -> web.Response:
         route = self._route(request)
@@ -136,6 +150,9 @@ class Router:
             )
             outcome, predicted = _judge(route, request.path, upstream)
             self._log.served(request_id, key, outcome, seconds, predicted, slices=_slices(request))
+            if outcome == "ok":
+                kept = Recorded(path=request.path.removeprefix(f"/{route.environment}/{route.model}"), body=body)
+                self._recorder.keep(route.environment, route.model, route.record, kept)
         headers = {"X-Request-Id": request_id, "X-Mlgitops-Cohort": route.cohort}
         if backend is not None and backend.release:
             headers["X-Mlgitops-Release"] = backend.release
@@ -181,6 +198,37 @@ class Router:
                 return Upstream(status=answer.status, body=await answer.read(), content_type=answer.content_type)
         finally:
             self._in_flight[port] -= 1
+
+    async def _send_again(self, port: int, request: Recorded) -> Reply:
+        """Send a replayed request; `OSError` when the connection is refused or breaks."""
+        assert self._session is not None
+        headers, started = {"Content-Type": "application/json"}, time.perf_counter()
+        url = URL.build(scheme="http", host=HOST, port=port, path=request.path, encoded=True)
+        self._in_flight[port] += 1
+        try:
+            async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as answer:
+                body = b""
+                async for part in answer.content.iter_chunked(1 << 16):
+                    body += part
+                    if len(body) > REPLAYED_BYTES:
+                        answer.close()
+                        body = b""
+                        break
+                return Reply(status=answer.status, body=body, seconds=time.perf_counter() - started)
+        except TimeoutError:
+            return Reply(status=None, body=b"", seconds=time.perf_counter() - started)
+        except aiohttp.ClientError as error:
+            raise ConnectionError(type(error).__name__) from error
+        finally:
+            self._in_flight[port] -= 1
+
+    async def _replay(self, request: web.Request) -> web.Response:
+        _authorise(request, self._control_token)
+        try:
+            found = self._replayer.ask(Order.from_mapping(parse_object(await request.read())))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
+        return json_answer({"replayed": None if found is None else asdict(found)})
 
     async def _labels(self, request: web.Request) -> web.Response:
         _authorise(request, self._label_token)
@@ -318,6 +366,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mlgitops.adapters.serving.router", description="Split traffic.")
     parser.add_argument("--config", required=True, type=Path, help="configuration, written by the controller")
     parser.add_argument("--served-dir", required=True, type=Path, help="folder for the log of served requests")
+    parser.add_argument("--replays-dir", required=True, type=Path, help="folder for what replays found")
     parser.add_argument("--label-token-file", required=True, type=Path, help="file with the token for labels")
     parser.add_argument("--control-token-file", required=True, type=Path, help="file with the controller's token")
     parser.add_argument("--port", type=int, default=0, help="loopback port; 0 for a free one")
@@ -331,6 +380,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         router = Router(
             options.config,
             log,
+            options.replays_dir,
             label_token=_read_token(options.label_token_file),
             control_token=_read_token(options.control_token_file),
         )

@@ -92,6 +92,7 @@ class RouterProcess:
             "mlgitops.adapters.serving.router",
             *("--config", str((self._home / layout.ROUTER_CONFIG).absolute())),
             *("--served-dir", str((self._home / layout.SERVED).absolute())),
+            *("--replays-dir", str((self._home / layout.REPLAYS).absolute())),
             *("--label-token-file", str((self._home / layout.LABEL_TOKEN).absolute())),
             *("--control-token-file", str((self._home / layout.CONTROL_TOKEN).absolute())),
             *("--port", str(self._last_port)),

@@ -45,6 +45,8 @@ class Route:
     """A route says the weights; without one all requests go to the baseline."""
     tolerance: float | None = None
     """Largest absolute error of a right prediction, for regression; None for classification."""
+    record: int = 0
+    """How many of the last requests are kept for replays; none by default."""
 
     @property
     def weight_percent(self) -> int | None:

@@ -55,7 +55,7 @@ class Engine:
 
     def __init__(self, root: Path, *, loader: str | None = LOADER) -> None:
         self.root, self.home, self._loader = root, root / "home", loader
-        self.serving = EmbeddedServing(self.home)
+        self.serving = EmbeddedServing(self.home, self.resolve)
         self._stop = threading.Event()
         self._models = 0
         self.open()
