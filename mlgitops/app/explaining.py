@@ -122,7 +122,7 @@ def _heading(rollout: Values, decided: Values) -> str:
     if decided["outcome"] == "alarm":
         return f"Rollout {rollout['rollout']}, serving all requests, is beyond a limit"
     step = str(decided["cohort"]).rpartition("-")[2]
-    share = f"step {step} at {decided['weightPercent']} % of the requests"
+    share = f"step {step} at {decided['weightPercent']} % of the requests" if step != "0" else "replayed requests"
     outcome = {
         "passed": "passed",
         "failed": "shows that the release is worse",

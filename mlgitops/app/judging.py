@@ -248,10 +248,7 @@ def rules(plan: Any) -> tuple[MetricRule, ...]:
 
 def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Record:
     """Return the record of a decision: what was seen, and why it was enough."""
-    proposal = rollout.proposal
-    kept = view.ledger.decision_names(proposal.environment, proposal.model)
-    count = sum(one.startswith(f"{rollout.number:05}-") for one in kept) + 1
-    name = f"{rollout.number:05}-{count:02}-{verdict.outcome}".lower()
+    proposal, name = rollout.proposal, next_name(view, rollout, str(verdict.outcome))
     values = {
         "apiVersion": "mlgitops.dev/v1",
         "kind": "DecisionRecord",
@@ -272,6 +269,13 @@ def record(world: World, view: View, rollout: Rollout, verdict: Judgement) -> Re
         },
     }
     return Record(name=name, values=values, words=_markdown(rollout, verdict))
+
+
+def next_name(view: View, rollout: Rollout, outcome: str) -> str:
+    """Return the name of a rollout's next decision record."""
+    kept = view.ledger.decision_names(rollout.proposal.environment, rollout.proposal.model)
+    count = sum(one.startswith(f"{rollout.number:05}-") for one in kept) + 1
+    return f"{rollout.number:05}-{count:02}-{outcome}".lower()
 
 
 def thinned(points: Sequence[tuple[datetime, float]]) -> list[tuple[datetime, float]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from mlgitops.app import judging
+from mlgitops.app import judging, shadowing
 from mlgitops.app.absorbing import absorb, unanswered, waiting_for
 from mlgitops.app.context import View, World, configuration_of
 from mlgitops.app.evaluating import all_gates, judged
@@ -31,6 +31,8 @@ from mlgitops.ports.serving import ServiceObservation, ServingObservation
 
 PATIENCE: Final = timedelta(seconds=10)
 """A rollback that takes longer is told, at every look: it has no failing exit."""
+
+_REPLAY: Final = "what is replayed to the canary"
 
 
 def environment_unit(world: World, environment: str, model: str) -> Unit:
@@ -315,10 +317,29 @@ def _serves(service: ServiceObservation | None, digest: str) -> bool:
 
 def _starting(turn: Turn) -> Move | None:
     missing = turn.missing()
+    if missing and turn.rollout.replays:  # it was ready once; a server that is started again is no answer either
+        return _inconclusive(turn, missing, _REPLAY, turn.environment.start_seconds)
     if missing:
         return turn.late(missing)
-    first = turn.state.live is None
-    return turn.move(machine.ServingAll(at=turn.at) if first else machine.CanaryReady(at=turn.at))
+    if turn.state.live is None:
+        return turn.move(machine.ServingAll(at=turn.at))
+    if "shadow" not in turn.rollout.proposal.plan:
+        return turn.move(machine.CanaryReady(at=turn.at))
+    return _shadowed(turn) if turn.rollout.replays else turn.move(machine.ReplayStarted(at=turn.at))
+
+
+def _shadowed(turn: Turn) -> Move | None:
+    """Let the canary meet users once it answered what is replayed to it; what shows it bad takes it back before."""
+    found = shadowing.replayed(turn.world, turn.view, turn.state, turn.rollout)
+    if found is None:
+        return None
+    verdict = shadowing.judge(turn.rollout, found)
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        return _inconclusive(turn, verdict.words, _REPLAY, 0)
+    record = shadowing.record(turn.world, turn.view, turn.rollout, found, verdict)
+    if verdict.outcome is Outcome.FAILED:
+        return turn.back(verdict.words, record=record)
+    return turn.move(machine.CanaryReady(at=turn.at, decision=record.name), record=record)
 
 
 def _splitting(turn: Turn) -> Move | None:
@@ -328,27 +349,28 @@ def _splitting(turn: Turn) -> Move | None:
 
 def _analysing(turn: Turn) -> Move | None:
     verdict = judging.judge(turn.world, turn.rollout)
-    if verdict.outcome is not Outcome.PASSED:
-        return _inconclusive(turn, verdict.words)
     rollout = turn.rollout
+    where = f"step {rollout.step + 1}"
+    seconds = judged_steps(rollout.proposal.plan)[rollout.step]["seconds"]
+    if verdict.outcome is not Outcome.PASSED:
+        return _inconclusive(turn, verdict.words, where, seconds)
     weight = rollout.proposal.weights[rollout.step]
     distorted = split.distorted(verdict.samples, driver.cohort(rollout, rollout.step + 1), weight)
     if distorted:  # what compares the sides is worth nothing, in either direction
-        return _inconclusive(turn, distorted)
+        return _inconclusive(turn, distorted, where, seconds)
     record = judging.record(turn.world, turn.view, turn.rollout, verdict)
     last = turn.rollout.step + 1 >= len(turn.rollout.proposal.weights)
     kind = machine.LastStepPassed if last else machine.StepPassed
     return turn.move(kind(at=turn.at, decision=record.name), record=record)
 
 
-def _inconclusive(turn: Turn, words: str) -> Move | None:
+def _inconclusive(turn: Turn, words: str, where: str, seconds: float) -> Move | None:
     """Wait, then hold for a person; never promote, never roll back a healthy model."""
-    rollout, plan = turn.rollout, turn.rollout.proposal.plan
+    plan = turn.rollout.proposal.plan
     extension = plan["extendSeconds"] if plan["insufficientData"] == "wait" else 0
-    limit = timedelta(seconds=judged_steps(plan)[rollout.step]["seconds"] + extension)
-    if turn.at - turn.goes_on_since <= limit:
+    if turn.at - turn.goes_on_since <= timedelta(seconds=seconds + extension):
         return None
-    return turn.ask(f"step {rollout.step + 1} has no answer: {words}")
+    return turn.ask(f"{where} has no answer: {words}")
 
 
 def _completing(turn: Turn) -> Move | None:

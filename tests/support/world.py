@@ -23,7 +23,7 @@ from mlgitops.ports.evaluator import EvaluationOutcome, EvaluationRequest
 from mlgitops.ports.metrics import Sample
 from mlgitops.ports.observer import Silent
 from mlgitops.ports.repository import Change, Person, Repository
-from mlgitops.ports.serving import Arm, ServiceObservation, ServingObservation
+from mlgitops.ports.serving import Arm, Replayed, ReplayRequest, ServiceObservation, ServingObservation
 from tests.support.memory import MemoryRepository
 
 MODEL = "digits"
@@ -103,6 +103,8 @@ class Quality:
     wrong: float = 0.05
     failed: float = 0.001
     trains: bool = True
+    replayed: Replayed | None = None
+    """What replays to it find; None while they go on."""
 
 
 @dataclass
@@ -138,6 +140,8 @@ class Engine:
     deleted: list[str] = field(default_factory=list)
     counted: list[Sample] = field(default_factory=list)
     """What else users met; of each rollout, the samples of its cohorts."""
+    replays: list[ReplayRequest] = field(default_factory=list)
+    """What was asked to be replayed, each key once."""
 
     def quality(self, release: str) -> Quality:
         return self.qualities.setdefault(release, Quality())
@@ -217,6 +221,15 @@ class Engine:
 
     def predict(self, environment: str, model: str, arm: Arm, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"predictions": []}
+
+    def replay(self, request: ReplayRequest) -> Replayed | None:
+        if request.key not in [one.key for one in self.replays]:
+            self.replays.append(request)
+            return None
+        canary = self.observe(request.environment, request.model).canary
+        assert canary is not None
+        assert canary.artifact_digest == request.canary_digest
+        return self.quality(canary.release or "").replayed
 
     # metrics
     def using(self, source: MetricsSource) -> "Engine":
