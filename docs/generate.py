@@ -384,9 +384,10 @@ def machines() -> str:
         ]
     parts += [
         (
-            "The rollout's table is narrowed by four rules: `StepPassed` comes only while a judged step is left and "
+            "The rollout's table is narrowed by five rules: `StepPassed` comes only while a judged step is left and "
             "`LastStepPassed` only at the last one; a first rollout, which has no champion, goes from `STARTING` to "
-            "`LIVE` by `ServingAll`, and every other one to `STEP` by `CanaryReady`.\n"
+            "`LIVE` by `ServingAll`, and every other one to `STEP` by `CanaryReady`; where the plan has a `shadow`, "
+            "`ReplayStarted` comes once before that.\n"
         ),
     ]
     return "\n".join(parts)
@@ -489,7 +490,7 @@ def servers() -> str:
         log = ServedLog(Path(folder) / "served")
         config = Path(folder) / "config.json"
         config.write_bytes(Configuration(routes={}).to_bytes())
-        router = Router(config, log, label_token="", control_token="")
+        router = Router(config, log, Path(folder) / "replays", label_token="", control_token="")
         identity = Identity(model="m", release="r", digest=Digest.of(b""), version="1")
         server = ModelServer(Nothing(), identity)
         registry = CollectorRegistry()

@@ -82,6 +82,8 @@ ENDPOINTS: Final[Mapping[str, str]] = {
     "GET /metrics": "Counts in Prometheus' format.",
     "GET /-/state": "The configuration in force; for the engine alone.",
     "POST /-/reload": "Puts a new configuration in force; for the engine alone.",
+    "POST /-/replay": "Replays requests to both sides of a route, past its weights and not counted; for the engine "
+    "alone.",
     "GET /v1/models": "V1: the model's name.",
     "GET /v1/models/{model}": "V1: whether the model is ready.",
     "POST /v1/models/{model}:predict": 'V1: a prediction, `{"instances": [row, …]}`.',
