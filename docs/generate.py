@@ -131,6 +131,12 @@ def commands() -> str:
                     "`MLGITOPS_NOTIFY_…`, as `environments.yaml` names them",
                     "nobody is told",
                 ),
+                (
+                    "the credentials of a registry",
+                    "",
+                    "`MLGITOPS_REGISTRY`, `MLGITOPS_REGISTRY_USER`, `MLGITOPS_REGISTRY_PASSWORD`",
+                    "Docker's `config.json` and its credential helpers",
+                ),
                 ("clones of repositories behind a server", "", "`XDG_CACHE_HOME`", "`~/.cache/mlgitops`"),
             ],
         ),

@@ -18,7 +18,7 @@ def _no_fsync() -> None:
 def _hermetic(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path_factory.mktemp("home")
     for name in [*os.environ]:
-        if name.startswith(("GIT_", "GITHUB_", "MLGITOPS_")):
+        if name.startswith(("GIT_", "GITHUB_", "MLGITOPS_", "DOCKER_")):
             monkeypatch.delenv(name)
     person = "[user]\n\tname = Ada\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n"
     (home / ".gitconfig").write_text(person)

@@ -375,5 +375,6 @@ def _request(source: Source, configuration: ModelConfiguration, draft: Submissio
         entrypoint=configuration.training.command,
         repository=configuration.image_repository,
         tag=draft.image_tag,
+        push=configuration.push,
         annotations={"org.opencontainers.image.title": configuration.name},
     )

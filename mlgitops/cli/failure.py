@@ -61,6 +61,7 @@ HINTS: Final[dict[type[MlgitopsError], str]] = {
 }
 HINTS_BY_NAME: Final = {
     "engine": "start one with `mlgitops local up` in the model repository, or name its folder with --home",
+    "image repository": "create it in the registry, or mend `image.repository` in mlgitops.yaml",
     "ledger": "nothing is changed without a ledger; restore the branch, or start one with `mlgitops local up`",
 }
 """What to do where something of a kind is missing."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 from mlgitops.cli.remembered import ENVIRONMENT_REPOSITORY, HOME_FOLDER, cache_folder
 from mlgitops.cli.remembered import find_home as _find_home
 from mlgitops.core.errors import InvalidInput
-from mlgitops.core.names import parse_name
+from mlgitops.core.names import parse_name, registry_host
 from mlgitops.ports.repository import Person
 
 if TYPE_CHECKING:
+    from mlgitops.adapters.builder.login import Login
     from mlgitops.adapters.metrics.chosen import Sources
     from mlgitops.local.wiring import Access
 
@@ -25,6 +26,9 @@ SIGNING_KEY: Final = "MLGITOPS_SIGNING_KEY"
 PROMETHEUS: Final = "MLGITOPS_PROMETHEUS"
 PROMETHEUS_TOKEN: Final = "MLGITOPS_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 METRICS_COMMAND: Final = "MLGITOPS_METRICS_COMMAND"
+REGISTRY: Final = "MLGITOPS_REGISTRY"
+REGISTRY_USER: Final = "MLGITOPS_REGISTRY_USER"
+REGISTRY_PASSWORD: Final = "MLGITOPS_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
 ONLY_MODEL: Final = "MLGITOPS_ONLY_MODEL"
 LONGEST_PATH: Final = 4096
 
@@ -97,6 +101,30 @@ def access() -> "Access":
         raise InvalidInput("MLGITOPS_SIGNING_PROGRAM must be ssh or gpg")
     only = os.environ.get(ONLY_MODEL)
     return Access(credentials=given, signing=signing, only_model=parse_name(only, ONLY_MODEL) if only else None)
+
+
+def registry_login() -> "Login | None":
+    """Return the credentials of the one registry that environment variables name; None where they name none.
+
+    They are shown to that registry only: a model's configuration says where its images go, and must not thereby say
+    who learns a password.
+
+    Raises:
+        InvalidInput: Credentials without a registry, or a registry without them.
+    """
+    from mlgitops.adapters.builder.login import Credentials, Login
+
+    host, username = os.environ.get(REGISTRY, "").strip(), os.environ.get(REGISTRY_USER, "").strip()
+    password = _secret(REGISTRY_PASSWORD)
+    if not (host or username or password):
+        return None
+    if not (host and username and password):
+        raise InvalidInput(
+            f"{REGISTRY}, {REGISTRY_USER} and {REGISTRY_PASSWORD} belong together; not all of them are set"
+        )
+    if registry_host(f"{host}/x") != host:
+        raise InvalidInput(f"{REGISTRY} must be a registry's host, like registry.example.com or ghcr.io")
+    return Login(host=host, credentials=Credentials(username=username, password=password))
 
 
 def sources() -> "Sources":

@@ -143,6 +143,8 @@ class ModelConfiguration:
     """Command run before anything is built; empty for none."""
     test_timeout_seconds: int = 600
     builder: Literal["embedded"] = "embedded"
+    push: bool = False
+    """Whether the image goes to the registry that its repository's name begins with."""
     serving: Mapping[str, Any] = field(default_factory=dict)
     """`minReplicas` and `resources` of the InferenceService."""
 

@@ -96,6 +96,15 @@ class ImageReference:
         return f"{self.repository}@{self.digest}"
 
 
+def registry_host(repository: str) -> str | None:
+    """Return the host of the registry that an image repository's name begins with; None for a bare name.
+
+    As every container engine tells them apart: a host has a dot or a port, or is `localhost`.
+    """
+    first, slash, _ = repository.partition("/")
+    return first if slash and (first == "localhost" or "." in first or ":" in first) else None
+
+
 def job_name(model: str, release: str) -> str:
     """Return the name of a release's training job, one object per attempt."""
     return f"{model}-{release}"

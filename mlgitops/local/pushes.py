@@ -32,7 +32,8 @@ END_SECONDS: Final = 20.0
 _KEPT: Final = frozenset(
     ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL")
 )
-_KEPT_PREFIXES: Final = ("LC_", "XDG_", "GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_")
+_KEPT_PREFIXES: Final = ("LC_", "XDG_", "GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "DOCKER_", "MLGITOPS_REGISTRY")
+"""The last two open registries: `train` pushes to them, and hands nothing of it to the tests that it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,7 @@ class Pushes:
 
 
 def _needed(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what `train` needs of the engine's environment: no credentials, and no other home or repository."""
+    """Return what `train` needs of the engine's environment: of credentials a registry's only, and no other home."""
     return {name: value for name, value in environment.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)} | {
         "PYTHONUNBUFFERED": "1"
     }

@@ -26,6 +26,8 @@ class BuildRequest:
     """Tag for people; never used to find the image."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """OCI annotations (`org.opencontainers.image.*`); none of them may vary between builds of the same source."""
+    push: bool = False
+    """Whether the image goes to the registry that `repository` begins with, and is named as that registry tells it."""
 
 
 class Builder(Protocol):

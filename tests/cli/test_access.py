@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mlgitops.adapters.redacting import redacted
-from mlgitops.cli.settings import access
+from mlgitops.cli.settings import access, registry_login
 from mlgitops.core.errors import InvalidInput
 from mlgitops.core.manifest.fields import LEDGER
 
@@ -103,3 +103,30 @@ def test_own_secrets_are_redacted_wherever_they_stand(monkeypatch: pytest.Monkey
     """A token of no known shape is kept out of output because it is the one that was given."""
     monkeypatch.setenv("MLGITOPS_TOKEN", SECRET)
     assert redacted(f"refused: {SECRET}!") == "refused: ***!"
+
+
+def test_a_registrys_login_is_whole_or_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name and password are for the registry that is named with them; less than all three is refused, unshown."""
+    assert registry_login() is None
+    variables = {"": "registry.example.com:5000", "_USER": "ada", "_PASSWORD": SECRET}
+    for name, value in variables.items():
+        monkeypatch.setenv(f"MLGITOPS_REGISTRY{name}", value)
+    found = registry_login()
+    assert found is not None
+    assert (found.host, found.credentials.username) == ("registry.example.com:5000", "ada")
+    assert SECRET not in repr(found)
+    for name in variables:
+        with monkeypatch.context() as patch:
+            patch.delenv(f"MLGITOPS_REGISTRY{name}")
+            with pytest.raises(InvalidInput, match="belong together") as caught:
+                registry_login()
+        assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["https://registry.example.com", "registry", "registry.example.com/team"])
+def test_a_registry_is_named_by_its_host(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address, a bare word or a repository is no registry: credentials would silently never be used."""
+    for name, value in {"": host, "_USER": "ada", "_PASSWORD": SECRET}.items():
+        monkeypatch.setenv(f"MLGITOPS_REGISTRY{name}", value)
+    with pytest.raises(InvalidInput, match="must be a registry's host"):
+        registry_login()

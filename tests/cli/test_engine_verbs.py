@@ -11,13 +11,14 @@ from jsonschema import Draft202012Validator
 from mlgitops.adapters.repository.git import open_repository
 from mlgitops.adapters.store.folder import FolderStore
 from mlgitops.core.errors import InvalidInput
-from mlgitops.core.manifest.fields import MAIN
+from mlgitops.core.manifest.fields import LEDGER, MAIN
 from mlgitops.core.schemas import schema
 from mlgitops.local.source import checkout_of
 from mlgitops.local.wiring import CLAIM, STORE
 from mlgitops.ports.repository import Change, Person
 from tests.cli.conftest import Desk
 from tests.support.inbox import inbox
+from tests.support.registry import PASSWORD, USER, fake_registry
 from tests.support.world import CONFIGURATION, ENVIRONMENTS
 
 TESTED = CONFIGURATION + "test:\n  command: [python, test.py]\n"
@@ -91,6 +92,33 @@ def test_train_whose_tests_fail_is_a_no(engine, clone: Path, monkeypatch: pytest
     assert "\x1b" not in told.err
     assert [line[:9] for line in told.err.splitlines() if line.lstrip().startswith("::")] == ["::error::"]
     assert engine.refs() == before
+
+
+def test_train_pushes_and_names_what_the_registry_has(engine, clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused login and a registry in trouble end with their exit codes; the rerun submits the registry's digest."""
+    with fake_registry() as (host, registry):
+        registry.login = "basic"
+        pushed = CONFIGURATION.replace("repository: digits", f"repository: {host}/team/digits\n  push: true")
+        (clone / "mlgitops.yaml").write_text(pushed)
+        (clone / "requirements.txt").write_text("")
+        git(clone, "commit", "-qam", "push")
+        before = engine.refs()
+        told = engine("train", "--repository", str(clone))
+        assert (told.code, engine.refs()) == (1, before), told.err
+        assert f"docker login {host}" in told.err
+        for name, value in {"": host, "_USER": USER, "_PASSWORD": PASSWORD}.items():
+            monkeypatch.setenv(f"MLGITOPS_REGISTRY{name}", value)
+        registry.answers = [("POST", 507, b"", {})]
+        told = engine("train", "--repository", str(clone))
+        assert (told.code, engine.refs()) == (5, before), told.err
+        assert "no space left there" in told.err
+        told = engine("train", "--repository", str(clone))
+        assert told.code == 0, told.err
+        assert PASSWORD not in told.err + told.out
+        (digest,) = [name for name in registry.manifests if name.startswith("sha256:")]
+        words = ["git", "-C", str(engine.repository), "grep", "-h", "sha256:", LEDGER]
+        ledger = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        assert f"{host}/team/digits@{digest}" in ledger
 
 
 def test_train_elsewhere_says_what_is_missing(engine, tmp_path: Path) -> None:

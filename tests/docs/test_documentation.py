@@ -92,7 +92,7 @@ def whole(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a fragment of a configuration within the rest of a file, and which file that is."""
     if values.get("kind") in ("Model", "Environments"):
         return str(values["kind"]), values
-    if values.keys() <= {"training", "evaluation", "data", "test", "inputs"}:
+    if values.keys() <= {"training", "evaluation", "data", "test", "inputs", "image"}:
         return "Model", {**MODEL, **values}
     if values.keys() <= {"metrics", "steps"} and not isinstance(values.get("metrics"), dict):
         return "Environments", {**ENVIRONMENTS, "plans": [{**PLAN, **values}]}

@@ -79,11 +79,15 @@ def test_without_a_log_the_tip_is_taken(desk):
 
 
 def test_train_gets_what_it_needs(monkeypatch):
-    """No credentials, and neither another home nor another environment repository, reach what a push runs."""
+    """No credentials but a registry's, and neither another home nor another repository, reach what a push runs."""
     names = ("AWS_SECRET_ACCESS_KEY", "MLGITOPS_HOME", "MLGITOPS_ENVIRONMENT_REPOSITORY", "GIT_DIR")
     for name in names:
         monkeypatch.setenv(name, "x")
+    opening = ("DOCKER_CONFIG", "MLGITOPS_REGISTRY_PASSWORD")
+    for name in opening:
+        monkeypatch.setenv(name, "y")
     needed = _needed(os.environ)
+    assert [needed[name] for name in opening] == ["y", "y"]
     assert not set(names) & set(needed)
     assert needed["PATH"] == os.environ["PATH"]
     assert needed["HOME"] == os.environ["HOME"]

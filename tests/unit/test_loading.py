@@ -191,6 +191,12 @@ BAD_MODELS = {
         "  - {path: a, variable: A}\n  - {path: b, variable: A}",
         "data[1].variable",
     ),
+    "a push to nowhere": ("training:", "image: {push: true}\ntraining:", "image.push"),
+    "a push to no registry": (
+        "training:",
+        "image: {push: true, repository: team/digits}\ntraining:",
+        "image.repository",
+    ),
     "no script": ("script: train.py", "backoffLimit: 1", "training"),
     "script and notebook": ("script: train.py", "script: train.py\n  notebook: a.ipynb", "training"),
     "script of another kind": ("train.py", "train.sh", "training.script"),

@@ -111,13 +111,17 @@ class Layout:
 
     def document(self, digest: Digest) -> dict[str, Any]:
         """Read a JSON blob and check it; `NotFound`, `DigestMismatch`, or `InvalidInput` when it is no object."""
+        return _json_object(self.manifest(digest), str(digest))
+
+    def manifest(self, digest: Digest) -> bytes:
+        """Read a JSON blob as it is, byte by byte, and check it; raises as `document` does."""
         path = self._existing(digest)
         if path.stat().st_size > DOCUMENT_BYTES:
             raise InvalidInput(f"blob {digest} is too large for a manifest")
         data = path.read_bytes()
         if (found := Digest.of(data)) != digest:
             raise DigestMismatch(f"blob {digest.short}", str(digest), str(found))
-        return _json_object(data, str(digest))
+        return data
 
     def blob(self, digest: Digest, size_bytes: int) -> Path:
         """Return the file of a blob after checking its digest and size."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from mlgitops.cli import options
-from mlgitops.cli.settings import access, person
+from mlgitops.cli.settings import access, person, registry_login
 from mlgitops.cli.words import examples
 from mlgitops.core.errors import NotFound
 
@@ -41,7 +41,7 @@ def command(
     Reconcile takes it from there.
     """
     del verbose
-    from mlgitops.adapters.builder.embedded import EmbeddedBuilder
+    from mlgitops.adapters.builder.chosen import ChosenBuilder
     from mlgitops.adapters.store.folder import FolderStore
     from mlgitops.app.submitting import Workshop, submit, told
     from mlgitops.cli.observer import Lines
@@ -51,11 +51,12 @@ def command(
     settings, _ = options.open_context(home, environment_repository)
     if settings.home is None:
         raise NotFound("engine", "local")
-    context = wiring.context(settings.location, settings.cache, person(), Lines(), access=access())
+    lines = Lines()
+    context = wiring.context(settings.location, settings.cache, person(), lines, access=access())
     with tempfile.TemporaryDirectory(prefix="mlgitops-source-") as target:
         workshop = Workshop(
             source=checkout_of(Path(repository), revision, Path(target) / "source"),
-            builder=EmbeddedBuilder(settings.home / wiring.REGISTRY),
+            builder=ChosenBuilder(settings.home / wiring.REGISTRY, lines, registry_login()),
             store=FolderStore(settings.home / wiring.STORE, wiring.CLAIM),
         )
         result = submit(context, workshop, attempt=attempt, dry_run=dry_run)

@@ -8,6 +8,7 @@ from mlgitops.core.configuration import DataInput, Evaluation, ModelConfiguratio
 from mlgitops.core.loaders.source import Source, gates, variable_fault
 from mlgitops.core.manifest.fields import CANARY_SUFFIX, DATA_URI_VARIABLE
 from mlgitops.core.manifest.validate import Path
+from mlgitops.core.names import registry_host
 
 _ROLES: Final = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 _SINGLE: Final = ("chief", "evaluator")
@@ -40,6 +41,7 @@ def load(data: bytes, path: str) -> ModelConfiguration:
     _check_volumes(source)
     _check_evaluation(source)
     _check_command(source, ("test", "command"))
+    _check_image(source)
     return _build(source.finish())
 
 
@@ -48,6 +50,14 @@ def _check_name(source: Source) -> None:
     if name and name.endswith(CANARY_SUFFIX):
         message = f"the name ends in {CANARY_SUFFIX}: it could be taken for the canary of another model"
         source.refuse(("metadata", "name"), message, f"choose a name like {name.removesuffix(CANARY_SUFFIX)}")
+
+
+def _check_image(source: Source) -> None:
+    repository = source.sound("image", "repository")
+    if source.sound("image", "push") and (repository is None or registry_host(repository) is None):
+        message = "the image is to be pushed, and its repository names no registry"
+        mend = "begin it with the registry's host, like registry.example.com/team/digits or docker.io/team/digits"
+        source.refuse(("image", "repository") if repository else ("image", "push"), message, mend)
 
 
 def _check_paths(source: Source) -> None:
@@ -198,6 +208,7 @@ def _build(value: Mapping[str, Any]) -> ModelConfiguration:
         requirements=requirements,
         image_repository=image.get("repository", name),
         builder=image.get("builder", "embedded"),
+        push=image.get("push", False),
         training=_training(training),
         evaluation=_evaluation(value["evaluation"]),
         test_command=tuple(test["command"]) if test else (),
