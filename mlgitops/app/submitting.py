@@ -205,7 +205,7 @@ def _identified(
     return Submission(
         model=configuration.name,
         **_digests(source, configuration),
-        specification_digest="sha256:" + fingerprint(configuration.training.to_mapping()),
+        specification_digest="sha256:" + fingerprint(configuration.specification),
         attempt=attempt,
         sequence=0,
         cause=(),
@@ -375,6 +375,7 @@ def _request(source: Source, configuration: ModelConfiguration, draft: Submissio
         entrypoint=configuration.training.command,
         repository=configuration.image_repository,
         tag=draft.image_tag,
+        docker=configuration.docker,
         push=configuration.push,
         annotations={"org.opencontainers.image.title": configuration.name},
     )

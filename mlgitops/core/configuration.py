@@ -128,6 +128,24 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DockerBuild:
+    """How a Docker Engine builds the image of a model."""
+
+    dockerfile: str = "Dockerfile"
+    """Path in the model repository."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Values of the Dockerfile's `ARG`s."""
+    target: str | None = None
+    """Stage to build; None for the last."""
+    platform: str | None = None
+    """Like `linux/amd64`; None for the engine's own."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return what decides, beside the Dockerfile, which image comes of it."""
+        return {"arguments": dict(self.arguments), "target": self.target, "platform": self.platform}
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfiguration:
     """`mlgitops.yaml`."""
 
@@ -142,11 +160,18 @@ class ModelConfiguration:
     test_command: tuple[str, ...] = ()
     """Command run before anything is built; empty for none."""
     test_timeout_seconds: int = 600
-    builder: Literal["embedded"] = "embedded"
+    docker: DockerBuild | None = None
+    """How a Docker Engine builds the image; None where the embedded builder does."""
     push: bool = False
-    """Whether the image goes to the registry that its repository's name begins with."""
+    """Whether the image goes to the registry that its repository's name begins with; always, from a Docker Engine."""
     serving: Mapping[str, Any] = field(default_factory=dict)
     """`minReplicas` and `resources` of the InferenceService."""
+
+    @property
+    def specification(self) -> Mapping[str, Any]:
+        """What, beside code and data, makes another training of it: how it trains, and what its image is built with."""
+        training = self.training.to_mapping()
+        return training if self.docker is None else {**training, "image": self.docker.to_mapping()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ TOOL: Final = Person(name="mlgitops", email="mlgitops@localhost")
 CLAIM: Final = "mlgitops-store"
 """Volume claim of the embedded engine."""
 STORE, REGISTRY, CLUSTER, SERVING = "store", "registry", "cluster", "serving"
-METRICS, EVALUATIONS, IMAGES = "metrics", "evaluations", "images"
+METRICS, EVALUATIONS, IMAGES, BUILDS = "metrics", "evaluations", "images", "builds"
 NOTIFIED: Final = "notified.json"
 """How far each address was told of the ledger, in an engine's folder."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from mlgitops.core.configuration import DockerBuild
 from mlgitops.core.names import ImageReference
 
 
@@ -26,6 +27,8 @@ class BuildRequest:
     """Tag for people; never used to find the image."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """OCI annotations (`org.opencontainers.image.*`); none of them may vary between builds of the same source."""
+    docker: DockerBuild | None = None
+    """How a Docker Engine builds it; None for the embedded builder."""
     push: bool = False
     """Whether the image goes to the registry that `repository` begins with, and is named as that registry tells it."""
 

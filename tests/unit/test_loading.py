@@ -110,6 +110,19 @@ def test_the_script_and_the_requirements_are_always_inputs(inputs: str, expected
     assert model("[src]", inputs).inputs == expected
 
 
+def test_what_a_docker_engine_builds_with_decides_what_is_trained() -> None:
+    """The Dockerfile is an input, and arguments, target and platform are another specification; others keep theirs."""
+    image = "image: {builder: docker, repository: localhost/x, dockerfile: docker/file%s}\ntraining:"
+    plain, one, same, other = (
+        load_model(MODEL.replace("training:", image % words if image else "training:").encode(), "mlgitops.yaml")
+        for image, words in (("", ""), (image, ""), (image, ", arguments: {}"), (image, ", arguments: {A: b}"))
+    )
+    assert "docker/file" in one.inputs
+    assert plain.specification == plain.training.to_mapping()
+    assert one.specification == same.specification
+    assert len({json.dumps(each.specification, sort_keys=True) for each in (plain, one, other)}) == 3
+
+
 def test_a_notebook_becomes_a_script_of_its_name() -> None:
     """A notebook trains as the script it is converted to, with the arguments."""
     training = model("script: train.py", "notebook: nb/train.ipynb\n  arguments: [--epochs, '3']").training
@@ -196,6 +209,23 @@ BAD_MODELS = {
         "training:",
         "image: {push: true, repository: team/digits}\ntraining:",
         "image.repository",
+    ),
+    "a Docker Engine without a registry": ("training:", "image: {builder: docker}\ntraining:", "image.builder"),
+    "a Docker Engine that does not push": (
+        "training:",
+        "image: {builder: docker, push: false, repository: localhost/x}\ntraining:",
+        "image.push",
+    ),
+    "a Dockerfile that nobody reads": ("training:", "image: {dockerfile: Dockerfile}\ntraining:", "image.dockerfile"),
+    "a Dockerfile from elsewhere": (
+        "training:",
+        "image: {builder: docker, dockerfile: ../x, repository: localhost/x}\ntraining:",
+        "image.dockerfile",
+    ),
+    "an argument that is no name": (
+        "training:",
+        "image: {builder: docker, repository: localhost/x, arguments: {a-b: x}}\ntraining:",
+        "image.arguments.a-b",
     ),
     "no script": ("script: train.py", "backoffLimit: 1", "training"),
     "script and notebook": ("script: train.py", "script: train.py\n  notebook: a.ipynb", "training"),

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from mlgitops.adapters.builder.embedded import CONTEXT_BYTES, CONTEXT_FILES, REQUIREMENTS_LABEL
+from mlgitops.adapters.builder.context import CONTEXT_BYTES, CONTEXT_FILES
+from mlgitops.adapters.builder.embedded import REQUIREMENTS_LABEL
 from mlgitops.adapters.builder.layout import CONFIG_TYPE, LAYER_TYPE, MANIFEST_TYPE, Layout, parse_repository
 from mlgitops.adapters.builder.requirements import check_lock, installed_versions
 from mlgitops.adapters.files import directory_files
-from mlgitops.core.errors import InvalidInput, MlgitopsError, Unavailable
+from mlgitops.core.errors import InvalidInput, MlgitopsError, NotFound, Unavailable
 from mlgitops.core.names import Digest, ImageReference
 
 LAYER_COUNT: Final = 127
@@ -59,7 +60,7 @@ def image_content(registry: Path, reference: ImageReference, cache: Path) -> Ima
         Unavailable: The cache cannot be written.
     """
     layout = Layout(registry.joinpath(*parse_repository(reference.repository)))
-    manifest = layout.document(reference.digest)
+    manifest = _manifest(layout, reference)
     config = _config(layout, manifest)
     files = _members(layout, manifest, config)
     root = cache / reference.digest.hex
@@ -76,6 +77,13 @@ def image_content(registry: Path, reference: ImageReference, cache: Path) -> Ima
         entrypoint=tuple(settings.get("Entrypoint") or ()),
         environment=dict(pair.split("=", 1) for pair in settings.get("Env") or () if "=" in pair),
     )
+
+
+def _manifest(layout: Layout, reference: ImageReference) -> dict[str, Any]:
+    try:
+        return layout.document(reference.digest)
+    except NotFound as error:  # a Docker Engine's, or another machine's
+        raise NotFound("image of this machine's embedded builder", str(reference)) from error
 
 
 def _config(layout: Layout, manifest: Mapping[str, Any]) -> dict[str, Any]:

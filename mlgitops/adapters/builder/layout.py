@@ -48,6 +48,12 @@ def parse_repository(text: str) -> tuple[str, ...]:
     return (first, *others)
 
 
+def check_tag(tag: str) -> None:
+    """Refuse a tag that no registry accepts; raises `InvalidInput`."""
+    if not _TAG.fullmatch(tag):
+        raise InvalidInput(f"image tag {tag!r:.140} must be at most 128 letters, digits, '_', '.' and '-'")
+
+
 class Layout:
     """The layout of one image repository."""
 
@@ -96,8 +102,7 @@ class Layout:
             InvalidInput: The tag is malformed.
             Unavailable: The disk is full, or another process has held the index for a minute.
         """
-        if not _TAG.fullmatch(tag):
-            raise InvalidInput(f"image tag {tag!r:.140} must be at most 128 letters, digits, '_', '.' and '-'")
+        check_tag(tag)
         with self._storing(), FileLock(self._folder / ".lock", timeout=LOCK_SECONDS):
             _replace(self._folder / "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
             entries = [

@@ -56,7 +56,9 @@ def command(
     with tempfile.TemporaryDirectory(prefix="mlgitops-source-") as target:
         workshop = Workshop(
             source=checkout_of(Path(repository), revision, Path(target) / "source"),
-            builder=ChosenBuilder(settings.home / wiring.REGISTRY, lines, registry_login()),
+            builder=ChosenBuilder(
+                settings.home / wiring.REGISTRY, settings.home / wiring.BUILDS, lines, registry_login()
+            ),
             store=FolderStore(settings.home / wiring.STORE, wiring.CLAIM),
         )
         result = submit(context, workshop, attempt=attempt, dry_run=dry_run)

@@ -4,13 +4,14 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mlgitops.core.configuration import DataInput, Evaluation, ModelConfiguration, Role, Training
+from mlgitops.core.configuration import DataInput, DockerBuild, Evaluation, ModelConfiguration, Role, Training
 from mlgitops.core.loaders.source import Source, gates, variable_fault
 from mlgitops.core.manifest.fields import CANARY_SUFFIX, DATA_URI_VARIABLE
 from mlgitops.core.manifest.validate import Path
 from mlgitops.core.names import registry_host
 
 _ROLES: Final = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
+DOCKERFILE: Final = DockerBuild().dockerfile
 _SINGLE: Final = ("chief", "evaluator")
 _SYSTEM: Final = ("/app", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 """Where a volume would hide the image's own files."""
@@ -53,11 +54,20 @@ def _check_name(source: Source) -> None:
 
 
 def _check_image(source: Source) -> None:
-    repository = source.sound("image", "repository")
-    if source.sound("image", "push") and (repository is None or registry_host(repository) is None):
+    source.check_path(("image", "dockerfile"))
+    repository, engine = source.sound("image", "repository"), source.sound("image", "builder") == "docker"
+    if (engine or source.sound("image", "push")) and (repository is None or registry_host(repository) is None):
         message = "the image is to be pushed, and its repository names no registry"
         mend = "begin it with the registry's host, like registry.example.com/team/digits or docker.io/team/digits"
-        source.refuse(("image", "repository") if repository else ("image", "push"), message, mend)
+        last = "repository" if repository else "builder" if engine else "push"
+        source.refuse(("image", last), message, mend)
+    for name in ("dockerfile", "arguments", "target", "platform"):
+        if not engine and source.sound("image", name) is not None:
+            message = f"{name} is for a Docker Engine; the embedded builder reads no Dockerfile"
+            source.refuse(("image", name), message, "add `builder: docker`, or remove it")
+    if engine and source.sound("image", "push") is False:
+        message = "a Docker Engine's image is pushed: only a registry tells its digest"
+        source.refuse(("image", "push"), message, "remove it, or use `builder: embedded`")
 
 
 def _check_paths(source: Source) -> None:
@@ -200,14 +210,14 @@ def _build(value: Mapping[str, Any]) -> ModelConfiguration:
     requirements = value.get("requirements", "requirements.txt").rstrip("/")
     return ModelConfiguration(
         name=name,
-        inputs=_inputs(value["inputs"], [requirements, *_main(training)]),
+        inputs=_inputs(value["inputs"], [requirements, *_main(training), *_dockerfile(image)]),
         data=tuple(
             DataInput(path=one["path"].rstrip("/"), variable=one.get("variable", DATA_URI_VARIABLE))
             for one in value.get("data", ())
         ),
         requirements=requirements,
         image_repository=image.get("repository", name),
-        builder=image.get("builder", "embedded"),
+        docker=_docker(image),
         push=image.get("push", False),
         training=_training(training),
         evaluation=_evaluation(value["evaluation"]),
@@ -215,6 +225,21 @@ def _build(value: Mapping[str, Any]) -> ModelConfiguration:
         test_timeout_seconds=int(test.get("timeoutSeconds", 600)) if test else 600,
         serving=_serving(value.get("serving", {})),
     )
+
+
+def _docker(image: Mapping[str, Any]) -> DockerBuild | None:
+    if image.get("builder") != "docker":
+        return None
+    return DockerBuild(
+        dockerfile=image.get("dockerfile", DOCKERFILE),
+        arguments=dict(image.get("arguments", {})),
+        target=image.get("target"),
+        platform=image.get("platform"),
+    )
+
+
+def _dockerfile(image: Mapping[str, Any]) -> list[str]:
+    return [image.get("dockerfile", DOCKERFILE)] if image.get("builder") == "docker" else []
 
 
 def _main(training: Mapping[str, Any]) -> list[str]:

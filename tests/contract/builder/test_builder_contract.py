@@ -2,21 +2,60 @@
 
 import importlib.metadata
 import os
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from mlgitops.adapters.builder.docker import DockerBuilder
 from mlgitops.adapters.builder.embedded import EmbeddedBuilder
+from mlgitops.core.configuration import DockerBuild
 from mlgitops.core.errors import InvalidInput
+from mlgitops.core.names import ImageReference
 from mlgitops.ports.builder import Builder, BuildRequest
+from tests.support.docker_engine import real_engine
+from tests.support.registry import real_registry
 
 NUMPY = importlib.metadata.version("numpy")
 
 
-@pytest.fixture(params=["embedded"])
-def builder(request: pytest.FixtureRequest, tmp_path: Path) -> Builder:
-    return EmbeddedBuilder(tmp_path / "registry")
+DOCKERFILE = "FROM scratch\nCOPY . /app/\nWORKDIR /app\n"
+
+
+@dataclass(frozen=True)
+class Dockerised:
+    """A builder with a Docker Engine, asked for the images that the embedded one is asked for."""
+
+    below: DockerBuilder
+    host: str
+
+    def build(self, request: BuildRequest) -> ImageReference:
+        (request.source / "Dockerfile").write_text(DOCKERFILE)
+        os.utime(request.source / "Dockerfile", (1_000_000, 1_000_000))
+        wanted = replace(request, repository=f"{self.host}/{request.repository}", docker=DockerBuild())
+        try:
+            image = self.below.build(wanted)
+        finally:
+            (request.source / "Dockerfile").unlink()
+        return replace(image, repository=image.repository.removeprefix(f"{self.host}/"))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    """Start one engine for all tests here."""
+    with real_engine() as address:
+        yield address
+
+
+@pytest.fixture(params=["embedded", "docker"])
+def builder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Builder]:
+    if request.param == "embedded":
+        yield EmbeddedBuilder(tmp_path / "registry")
+        return
+    monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("engine"))
+    with real_registry(tmp_path / "real") as host:
+        yield Dockerised(DockerBuilder(tmp_path / "builds", lambda _: None, lambda _: None), host)
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def told() -> Told:
 
 @pytest.fixture
 def builder(tmp_path: Path, told: Told) -> ChosenBuilder:
-    return ChosenBuilder(tmp_path / "layouts", told)
+    return ChosenBuilder(tmp_path / "layouts", tmp_path / "builds", told)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_login_of_the_real_registry(tmp_path: Path, builder: ChosenBuilder, re
             builder.build(at(host, request_))
         for password in ("wrong", PASSWORD):
             given = Login(host=host, credentials=Credentials(username=USER, password=password))
-            build = ChosenBuilder(tmp_path / "layouts", Told(), given).build
+            build = ChosenBuilder(tmp_path / "layouts", tmp_path / "builds", Told(), given).build
             if password == PASSWORD:
                 build(at(host, request_))
             else:
@@ -382,16 +382,17 @@ def test_a_refused_login(faulty, builder: ChosenBuilder, request_: BuildRequest,
     assert len(registry.asked) <= 2
 
 
-def test_credentials_are_shown_to_their_own_registry_only(faulty, tmp_path, request_, monkeypatch) -> None:
+@pytest.mark.parametrize("kind", ["basic", "bearer"])
+def test_credentials_are_shown_to_their_own_registry_only(faulty, tmp_path, request_, monkeypatch, kind) -> None:
     """Neither the environment's login nor `.netrc` opens a registry that a model's configuration chose."""
     host, registry = faulty
-    registry.login = "basic"
+    registry.login = kind
     netrc = tmp_path / "netrc"
     netrc.write_text(f"machine 127.0.0.1 login {USER} password open\n")
     monkeypatch.setenv("NETRC", str(netrc))
     elsewhere = Login(host="registry.example.com", credentials=Credentials(username=USER, password=PASSWORD))
     with pytest.raises(Denied, match="no credentials for"):
-        ChosenBuilder(tmp_path / "layouts", Told(), elsewhere).build(at(host, request_))
+        ChosenBuilder(tmp_path / "layouts", tmp_path / "builds", Told(), elsewhere).build(at(host, request_))
     assert set(registry.shown) == {None}
 
 
@@ -403,7 +404,7 @@ def test_uploads_that_are_led_elsewhere_carry_no_login(faulty, tmp_path: Path, r
     with fake_registry() as (other, storage):
         registry.elsewhere = f"http://{other}"
         with pytest.raises((Denied, NotFound, Unavailable)):
-            ChosenBuilder(tmp_path / "layouts", Told(), given).build(at(host, request_))
+            ChosenBuilder(tmp_path / "layouts", tmp_path / "builds", Told(), given).build(at(host, request_))
         assert storage.asked
         assert set(storage.shown) == {None}
 
