@@ -239,3 +239,15 @@ def test_init_and_lint_speak_data(tmp_path: Path, desk: Callable[[str], Desk], m
     (tmp_path / "model" / "data").mkdir(parents=True)
     assert fits(place.json("init", str(tmp_path / "model")).values, "error")
     assert not list((tmp_path / "model").glob("*.yaml"))
+
+
+def test_a_dockerfile_is_written_once(engine, clone: Path) -> None:
+    """`init --dockerfile` tells what it wrote, writes nothing the second time, and mixes with no other task."""
+    words = ("init", "--dockerfile", str(clone))
+    assert engine.json(*words, "--dry-run").values["files"] == [".dockerignore", "Dockerfile"]
+    assert not (clone / "Dockerfile").exists()
+    told = engine(*words)
+    assert (told.code, told.out.splitlines()) == (0, ["wrote Dockerfile", "wrote .dockerignore"])
+    assert "it is current already" in engine(*words).out
+    for other in (("--codeowners",), ("--name", "x")):
+        assert engine(*words, *other).code == 2

@@ -14,6 +14,7 @@ from mlgitops.cli.words import examples
         "mlgitops init",
         "mlgitops init --script train.py --data data/train.npz --evaluation data/evaluation.npz",
         "mlgitops init --notebook model.ipynb --dry-run",
+        "mlgitops init --dockerfile",
         "mlgitops init --codeowners ../environment",
         "mlgitops init --workflows example/mlgitops@11bd71901bbe5b1630ceea73d27597364c9af683 ../environment",
     ),
@@ -30,6 +31,7 @@ from mlgitops.cli.words import examples
     metavar="OWNER/NAME@COMMIT",
     help="In either repository: write the workflows that call those of mlgitops, which are there.",
 )
+@click.option("--dockerfile", is_flag=True, help="In a model repository: write a Dockerfile and a .dockerignore.")
 @options.output
 @options.dry_run
 def command(
@@ -41,6 +43,7 @@ def command(
     evaluation: str | None,
     codeowners: bool,
     workflows: str | None,
+    dockerfile: bool,
     output: str,
     verbose: bool,
     dry_run: bool,
@@ -52,18 +55,24 @@ def command(
 
     With --codeowners, DIRECTORY is a checkout of an environment repository: writes who must approve what, from `owners`
     in its environments.yaml. With --workflows, writes what has a forge call `train`, or `reconcile`, `promote`,
-    `rollback` and `review`; a workflow that is there stays as it is.
+    `rollback` and `review`; a workflow that is there stays as it is. With --dockerfile, writes what a Docker Engine
+    builds the image of mlgitops.yaml from.
     """
     del verbose
     from mlgitops.app.calling import initialise_workflows
+    from mlgitops.app.dockerfile import initialise_dockerfile
     from mlgitops.app.initialise import initialise_model, initialise_owners
 
     told = (name, script, notebook, data, evaluation)
-    if (codeowners or workflows) and any(one is not None for one in told):
-        raise click.UsageError("--codeowners and --workflows write nothing else; the other options are about a model")
-    if codeowners and workflows:
-        raise click.UsageError("--codeowners and --workflows are asked for one at a time")
-    if workflows:
+    asked = sum(map(bool, (codeowners, workflows, dockerfile)))
+    if asked and any(one is not None for one in told):
+        message = "--codeowners, --workflows and --dockerfile write nothing else; the other options are about a model"
+        raise click.UsageError(message)
+    if asked > 1:
+        raise click.UsageError("--codeowners, --workflows and --dockerfile are asked for one at a time")
+    if dockerfile:
+        files = initialise_dockerfile(Path(directory), dry_run=dry_run)
+    elif workflows:
         files = initialise_workflows(Path(directory), workflows, dry_run=dry_run)
     elif codeowners:
         files = initialise_owners(Path(directory), dry_run=dry_run)
