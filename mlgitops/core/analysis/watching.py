@@ -64,7 +64,7 @@ class Watch:
     counts: ArmCounts
     """From `since` until `until`."""
     since: datetime
-    """When the bet began that gained most: about when the trouble did, where there is any."""
+    """Of an alarm, when the bet began that gained most: about when the trouble did. Else when the watch began."""
     until: datetime
     """When the evidence was highest, where it is an alarm; when something was counted last, where it is none."""
     dispersion: float
@@ -197,10 +197,10 @@ def watch(
         return None
     course, starts = _course(read, limit.share, dispersion, begin)
     highest = max(course, key=lambda one: one[1])
-    until = highest[0] if highest[1] >= -math.log(alpha) else read[-1][0]
+    until, best = read[-1][0], starts[0]
+    if highest[1] >= -math.log(alpha):
+        until, best = highest[0], _best(read, starts, highest[0], share=limit.share, dispersion=dispersion)
     then = next(counts for at, counts in read if at == until)
-    gained = {one: _gained(then - one.before, limit.share, dispersion) + math.log(_share(one.block)) for one in starts}
-    best = max((one for one in starts if one.at < until), key=lambda one: gained[one])
     return Watch(
         limit=limit,
         counts=then - best.before,
@@ -239,6 +239,15 @@ def _course(
             logs = [log_sum_exp([log, placed]) for log in logs]
             starts.append(_Start(at, number, counts))
     return course, starts
+
+
+def _best(
+    read: Sequence[Reading], starts: Sequence[_Start], until: datetime, *, share: float, dispersion: float
+) -> _Start:
+    """Return the bet that had gained most by the reading at `until`, its share of the stake included."""
+    then = next(counts for at, counts in read if at == until)
+    begun = [one for one in starts if one.at < until]
+    return max(begun, key=lambda one: _gained(then - one.before, share, dispersion) + math.log(_share(one.block)))
 
 
 def _share(block: int) -> float:
