@@ -89,7 +89,9 @@ def test_slices_are_foretold_one_by_one() -> None:
     plan = dataclasses.replace(PLAN, metrics=(ERRORS, dataclasses.replace(ERRORS, slice="eu")))
     whole, of_slice, *_ = needs(plan, 5.0)
     assert whole.needed == of_slice.needed
-    ends = [one.fate for one in simulate(plan, Traffic(requests_per_second=60), Harm(), runs=6, seed=3)]
+    ends = [
+        one.fate for one in simulate(plan, Traffic(requests_per_second=60, slices={"eu": 1.0}), Harm(), runs=6, seed=3)
+    ]
     assert ends.count(Fate.PROMOTED) >= 5
 
 
