@@ -123,9 +123,10 @@ def _heading(rollout: Values, decided: Values) -> str:
         return f"Rollout {rollout['rollout']}, serving all requests, is beyond a limit"
     step = str(decided["cohort"]).rpartition("-")[2]
     share = f"step {step} at {decided['weightPercent']} % of the requests" if step != "0" else "replayed requests"
+    worse = "shows that the release is worse" if step != "0" else "show that it is beyond a limit"
     outcome = {
         "passed": "passed",
-        "failed": "shows that the release is worse",
+        "failed": worse,
         "inconclusive": "could not be decided, and a person is asked",
     }.get(decided["outcome"], decided["outcome"])
     return f"Rollout {rollout['rollout']}, {share}, {outcome}"
