@@ -7,7 +7,7 @@ from typing import TypeVar
 from mlgitops.app.context import Context
 from mlgitops.app.passing import Passing
 from mlgitops.core.errors import Denied
-from mlgitops.core.manifest.fields import LEDGER, MAIN
+from mlgitops.core.manifest.fields import LEDGER, MAIN, PROPOSALS
 from mlgitops.ports.repository import Change, Repository
 
 C = TypeVar("C", bound=Context)
@@ -39,6 +39,19 @@ class Confined(Passing):
             Denied: Always.
         """
         raise Denied("creating", ", ".join(changes), f"it does not belong to model {self._model}")
+
+    def branch(self, ref: str, base: str, change: Change) -> str:
+        """Propose something for `main`, where every path is the model's.
+
+        Raises:
+            Denied: One is not, or it is no branch of proposals for the model; nothing was written.
+        """
+        parts = ref.removeprefix(PROPOSALS).split("/")
+        own = ref.startswith(PROPOSALS) and len(parts) == 3 and parts[1] == self._model
+        outside = [path for path in change.files if not own or not _belongs(MAIN, path, self._model)]
+        if outside:
+            raise Denied("proposing", f"{outside[0]!r:.200} by {ref}", f"it does not belong to model {self._model}")
+        return self._repository.branch(ref, base, change)
 
 
 def confined(context: C, model: str) -> C:

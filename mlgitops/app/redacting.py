@@ -30,6 +30,10 @@ class Redacting(Passing):
         """Create references; see the port."""
         return self._repository.create({ref: self._kept(ref, one) for ref, one in changes.items()})
 
+    def branch(self, ref: str, base: str, change: Change) -> str:
+        """Create a branch, without secrets in its message; see the port."""
+        return self._repository.branch(ref, base, self._kept(ref, change))
+
     def _kept(self, ref: str, change: Change) -> Change:
         files = change.files
         if ref == LEDGER:

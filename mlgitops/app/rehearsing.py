@@ -91,6 +91,15 @@ class Rehearsal:
         paths = {*one.paths(), *other.paths()}
         return tuple(sorted(path for path in paths if one.read(path) != other.read(path)))
 
+    def branch(self, ref: str, base: str, change: Change) -> str:
+        """Keep what would be proposed."""
+        found = self.snapshot(ref)
+        if found.revision is not None:
+            raise Conflict(ref, None, found.revision)
+        self._tips[ref] = self.at(base)
+        self._put(ref, change)
+        return self.snapshot(ref).revision or ""
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         """Walk the drafts first, then what is really there."""
         at: str | None = revision

@@ -89,5 +89,13 @@ class Repository(Protocol):
     def changed(self, before: str, after: str) -> tuple[str, ...]:
         """Return the paths of files that differ between two revisions reachable from fetched refs, sorted."""
 
+    def branch(self, ref: str, base: str, change: Change) -> str:
+        """Create `ref` with one commit on top of `base`, a revision reachable from a fetched ref; returns it.
+
+        Raises:
+            Conflict: `ref` exists already; nothing was written.
+            NotFound: There is no such revision.
+        """
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         """Walk first parents from `revision`, newest first, without `until`; only commits that touch `path`."""

@@ -177,6 +177,28 @@ def test_a_confined_world_creates_no_references() -> None:
         confined(world, "digits").repository.create({"refs/heads/x": Change(message="x", files={})})
 
 
+@pytest.mark.parametrize(
+    ("ref", "path"),
+    [
+        ("refs/heads/mlgitops-proposals/production/other/1", "environments/production/other/rollout.yaml"),
+        ("refs/heads/mlgitops-proposals/production/digits/1", "environments/production/other/rollout.yaml"),
+        ("refs/heads/mlgitops-proposals/production/digits/1", "environments.yaml"),
+        ("refs/heads/mlgitops-proposals/production/other/1", "environments/production/digits/rollout.yaml"),
+        ("refs/heads/x/production/digits/1", "environments/production/digits/rollout.yaml"),
+    ],
+)
+def test_a_confined_world_proposes_nothing_of_another_model(ref: str, path: str) -> None:
+    """Who acts for one model can propose changes of its own files alone, on branches that are called after it."""
+    world, _ = quick_world()
+    repository, base = confined(world, "digits").repository, str(world.repository.snapshot(MAIN).revision)
+    with pytest.raises(Denied, match="does not belong to model digits"):
+        repository.branch(ref, base, Change(message="x", files={path: b"x"}))
+    assert world.repository.snapshot(ref).revision is None
+    own = "refs/heads/mlgitops-proposals/production/digits/1"
+    change = Change(message="x", files={"environments/production/digits/rollout.yaml": b"x"})
+    assert world.repository.snapshot(own).revision != repository.branch(own, base, change)
+
+
 def test_code_owners_keep_what_binds_every_model() -> None:
     """A model's owners own its folders, and the last lines give what binds them to the default owners."""
     owners = "owners:\n  default: ['@x/platform']\n  models: {digits: ['@x/vision', 'ada@example.org']}\n"

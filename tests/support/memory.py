@@ -68,6 +68,13 @@ class MemoryRepository:
         one, other = (self._commits[revision][1].files for revision in (before, after))
         return tuple(sorted(path for path in {*one, *other} if one.get(path) != other.get(path)))
 
+    def branch(self, ref: str, base: str, change: Change) -> str:
+        if ref in self.tips:
+            raise Conflict(ref, None, self.tips[ref])
+        self.tips[ref] = base
+        self._put(ref, change)
+        return self.tips[ref]
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         while revision != until:
             commit, tree = self._commits[revision]
@@ -138,6 +145,11 @@ class Interposed:
 
     def changed(self, before: str, after: str) -> tuple[str, ...]:
         return self.below.changed(before, after)
+
+    def branch(self, ref: str, base: str, change: Change) -> str:
+        self.writes += 1
+        self.before_write(self.writes - 1, ref)
+        return self.below.branch(ref, base, change)
 
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         return self.below.history(revision, until=until, path=path)

@@ -141,6 +141,17 @@ class GitRepository:
             both = ((one.old_file.path, one.new_file.path) for one in difference.deltas)
             return tuple(sorted({path for paths in both for path in paths}))
 
+    def branch(self, ref: str, base: str, change: Change) -> str:
+        """Create a reference with one commit on top of `base`; it may not exist."""
+        _checked(ref)
+        with _translated():
+            tip = self._write(self._reachable(base), change, self._tree(base, change))
+        self._transport.move([Move(ref=ref, expected=None, target=tip.id)])
+        return str(tip.id)
+
+    def _tree(self, base: str, change: Change) -> pygit2.Oid:
+        return trees.edit(self._transport.repository, self._commit(base).tree, change.files)
+
     def history(self, revision: str, *, until: str | None = None, path: str | None = None) -> Iterator[Commit]:
         """Walk first parents, newest first, up to but without `until`; only commits that touch `path`."""
         stop = parse_revision(until) if until is not None else None

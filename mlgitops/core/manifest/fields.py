@@ -27,6 +27,8 @@ ROUTE_FILE: Final = "route.yaml"
 CANARY_SUFFIX: Final = "-canary"
 MAIN: Final = "refs/heads/main"
 LEDGER: Final = "refs/heads/mlgitops/ledger"
+PROPOSALS: Final = "refs/heads/mlgitops-proposals/"
+"""What pull requests come from; below it the environment, the model and the content."""
 TRAINING: Final = "training"
 
 OUTPUT_URI_VARIABLE: Final = "MLGITOPS_OUTPUT_URI"

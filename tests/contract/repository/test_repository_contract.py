@@ -347,3 +347,26 @@ def test_left_lock_is_named_with_its_mend(place, repository, first, monkeypatch)
         assert "delete that file" in str(told.value)
     lock.unlink()
     assert repository.update(MAIN, first, [change({"a": b"1"})]) == place.git("rev-parse", MAIN)
+
+
+def test_a_branch_starts_where_it_is_told(place, repository, first):
+    """A branch is one commit on top of a revision, and leaves every other reference and file as it was."""
+    later = repository.update(MAIN, first, [change({"README": b"later\n"})])
+    ref = "refs/heads/mlgitops-proposals/production/a/1"
+    tip = repository.branch(ref, first, change({"environments/production/a/rollout.yaml": b"number: 2\n"}))
+    found = place.open("another").snapshot(ref)
+    assert found.revision == tip == place.git("rev-parse", ref)
+    assert (found.read("README"), found.read("environments/production/a/rollout.yaml")) == (b"hello\n", b"number: 2\n")
+    assert [one.parents for one in repository.history(tip, until=first)] == [(first,)]
+    assert repository.snapshot(MAIN).revision == later
+
+
+def test_a_branch_that_exists_is_never_moved(place, repository, first):
+    """Whatever is on a branch of that name already stays: the second one is told of a conflict."""
+    ref = "refs/heads/mlgitops-proposals/production/a/1"
+    tip = repository.branch(ref, first, change({"a": b"1"}))
+    other = place.open("another")
+    assert other.snapshot(MAIN).revision == first
+    with pytest.raises(Conflict):
+        other.branch(ref, first, change({"a": b"2"}))
+    assert place.git("rev-parse", ref) == tip
