@@ -3,6 +3,7 @@
 from typing import Any
 
 from mlgitops.app.context import View, configuration_of
+from mlgitops.app.markdown import code, plain
 from mlgitops.app.reading import aliases, lineage
 from mlgitops.core.manifest.dump import dump
 
@@ -45,9 +46,9 @@ def _metrics(metrics: Any, report: Any) -> str:
     if not metrics:
         return "It was not evaluated.\n"
     rows = ["| metric | value |", "|---|---|"]
-    rows += [f"| {_code(name)} | {value:.5g} |" for name, value in metrics.items()]
+    rows += [f"| {code(name)} | {value:.5g} |" for name, value in metrics.items()]
     data = report.get("data", {}) if report else {}
-    told = f"\nEvaluation set {_code(data.get('digest', ''))}.\n" if data.get("digest") else ""
+    told = f"\nEvaluation set {code(data.get('digest', ''))}.\n" if data.get("digest") else ""
     return "\n".join(rows) + "\n" + told
 
 
@@ -62,20 +63,10 @@ def _lineage(values: dict[str, Any]) -> str:
         "model": values["artifact"]["uri"],
         "model's digest": values["artifact"]["digest"] or "not trained",
     }
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {_code(value)} |" for name, value in rows.items())]) + "\n"
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in rows.items())]) + "\n"
 
 
 def _decisions(values: dict[str, Any]) -> str:
-    lines = [f"- rollout {one['rollout']}: {one['phase']} {_code(one['reason'])}" for one in values["rollouts"]]
-    lines += [f"- {_code(one['name'])}: {_plain(one['words'])}" for one in values["decisions"]]
+    lines = [f"- rollout {one['rollout']}: {one['phase']} {code(one['reason'])}" for one in values["rollouts"]]
+    lines += [f"- {code(one['name'])}: {plain(one['words'])}" for one in values["decisions"]]
     return "\n".join(lines) + "\n" if lines else "Nothing yet.\n"
-
-
-def _code(text: str) -> str:
-    """Return text as a code span that it cannot leave."""
-    plain = _plain(text).replace("|", "\\|")
-    return f"`` {plain} ``" if plain else ""
-
-
-def _plain(text: str) -> str:
-    return "".join(one if one.isprintable() else " " for one in str(text)).replace("`", "'")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlgitops.adapters.dataset import read_set
 from mlgitops.adapters.repository.location import Location, parse_location
-from mlgitops.app import cards, deciding, rollbacks
+from mlgitops.app import cards, deciding, markdown, rollbacks
 from mlgitops.app.context import look
 from mlgitops.app.promoting import promotion
 from mlgitops.app.rolling import folder_of
@@ -83,7 +83,7 @@ def test_a_reason_cannot_force_a_promotion() -> None:
 @given(text=st.one_of(TEXT, st.text("`|\\ a<\n", max_size=20)))
 def test_a_card_shows_text_as_it_is(text: str) -> None:
     """Whatever a subject holds, in Markdown it stays within its code span and its cell."""
-    shown = cards._code(text)
+    shown = markdown.code(text)
     assert not shown or re.fullmatch(r"`` [^`\n\r]* ``", shown)
     assert shown.count("|") == shown.count("\\|")
 
