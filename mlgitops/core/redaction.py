@@ -10,7 +10,7 @@ from typing import Any, Final
 
 MARK: Final = "***"
 """What stands in a secret's place."""
-OWN: Final = ("MLGITOPS_TOKEN", "MLGITOPS_SSH_PASSPHRASE", "MLGITOPS_REGISTRY_PASSWORD")
+OWN: Final = ("MLGITOPS_TOKEN", "MLGITOPS_FORGE_TOKEN", "MLGITOPS_SSH_PASSPHRASE", "MLGITOPS_REGISTRY_PASSWORD")
 """Variables that hold this tool's own credentials, whatever they look like."""
 NOTIFY: Final = "MLGITOPS_NOTIFY_"
 """How variables begin that hold addresses for notifications: whoever knows one can write there."""

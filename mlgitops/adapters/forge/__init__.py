@@ -1,0 +1,1 @@
+"""Pull requests, comments and statuses."""
