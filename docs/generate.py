@@ -123,6 +123,18 @@ def commands() -> str:
                     "`MLGITOPS_SIGNING_KEY`: a path or gpg's key id; `MLGITOPS_SIGNING_PROGRAM`: `ssh` or `gpg`",
                     "commits are not signed; the program is ssh",
                 ),
+                (
+                    "the repository in its forge's API",
+                    "",
+                    "`MLGITOPS_FORGE`",
+                    "for one on github.com, what its address says; else none",
+                ),
+                (
+                    "a token for the forge",
+                    "",
+                    "`MLGITOPS_FORGE_TOKEN`",
+                    "`MLGITOPS_TOKEN` for one on github.com; else none",
+                ),
                 ("a Prometheus server", "", "`MLGITOPS_PROMETHEUS`, `MLGITOPS_PROMETHEUS_TOKEN`", "none"),
                 ("the command that tells counts", "", "`MLGITOPS_METRICS_COMMAND`", "none"),
                 (

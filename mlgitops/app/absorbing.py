@@ -216,25 +216,52 @@ def take_up(
     _unmoved(context, view)
     folder = f"environments/{environment.name}/{state.model}"
     commit = _last_commit(context, view, f"{folder}/{names.ROLLOUT_FILE}")
+    forced = _forced(context, commit, f"{folder}/{names.ROLLOUT_FILE}")
+    at = now(context)
     rollout = Rollout(
-        proposal=Proposal(
-            number=asked.number,
-            environment=environment.name,
-            model=state.model,
-            release=asked.release,
-            plan=environment.plan.to_mapping(),
-            plan_digest=asked.plan_digest,
-            champion=state.live.number if state.live else None,
-            by=by(commit.author),
-            revision=commit.revision,
-            proposed_at=now(context),
-            forced=commit.trailers.get(FORCE_TRAILER, ""),
+        proposal=proposal_of(
+            environment, state, asked, by=by(commit.author), revision=commit.revision, at=at, forced=forced
         )
     )
-    refusal = refusal or _refusal(view, environment, state, rollout, asked)
+    refusal = refusal or refused(view, environment, state, asked, forced=rollout.proposal.forced)
     if refusal:
         rollout = machine.advance(rollout, machine.Refused(at=now(context), reason=refusal))
     return Move.of(state.with_rollout(rollout), rollout, asked=asked)
+
+
+def proposal_of(
+    environment: Environment,
+    state: EnvironmentState,
+    asked: RolloutFields,
+    *,
+    by: str,
+    revision: str,
+    at: datetime,
+    forced: str,
+) -> Proposal:
+    """Return what is asked for, with the environment's plan as it is now."""
+    return Proposal(
+        number=asked.number,
+        environment=environment.name,
+        model=state.model,
+        release=asked.release,
+        plan=environment.plan.to_mapping(),
+        plan_digest=asked.plan_digest,
+        champion=state.live.number if state.live else None,
+        by=by,
+        revision=revision,
+        proposed_at=at,
+        forced=forced,
+    )
+
+
+def _forced(context: Context, commit: Commit, path: str) -> str:
+    """Return the reason for a promotion in spite of an earlier rollback; of a merge, what the merged commit gives."""
+    found = commit.trailers.get(FORCE_TRAILER, "")
+    if found or len(commit.parents) < 2:
+        return found
+    merged = next(iter(context.repository.history(commit.parents[1], path=path)), None)
+    return "" if merged is None else merged.trailers.get(FORCE_TRAILER, "")
 
 
 def _unmoved(context: Context, view: View) -> None:
@@ -251,9 +278,7 @@ def _unmoved(context: Context, view: View) -> None:
         raise Conflict(names.MAIN, view.main.revision, found)
 
 
-def _refusal(
-    view: View, environment: Environment, state: EnvironmentState, rollout: Rollout, asked: RolloutFields
-) -> str:
+def refused(view: View, environment: Environment, state: EnvironmentState, asked: RolloutFields, *, forced: str) -> str:
     """Say why a promotion cannot be taken up at all; empty when it can."""
     if state.open is not None:
         return f"rollout {state.open.number} is under way, and there is one at a time"
@@ -262,7 +287,7 @@ def _refusal(
         return unfit
     if (asked.plan, asked.plan_digest) != (environment.plan.name, str(environment.plan.digest)):
         return f"plan {asked.plan} was changed since this promotion was written; promote again"
-    if any(one.rollback for one in state.tried(asked.release)) and not rollout.proposal.forced:
+    if any(one.rollback for one in state.tried(asked.release)) and not forced:
         return (
             f"release {asked.release} was rolled back here before; "
             "`mlgitops promote --force --reason …` brings it back all the same"

@@ -21,6 +21,7 @@ from mlgitops.core.release import Release, Submission
 from mlgitops.ports.clock import Clock
 from mlgitops.ports.cluster import Cluster
 from mlgitops.ports.evaluator import Evaluator
+from mlgitops.ports.forge import Forge
 from mlgitops.ports.metrics import Metrics
 from mlgitops.ports.observer import Observer, Silent
 from mlgitops.ports.repository import Person, Repository, Snapshot
@@ -43,6 +44,8 @@ class Context:
     sleep: Callable[[float], None]
     """Waits a number of seconds between attempts."""
     observer: Observer = field(default_factory=Silent)
+    forge: Callable[[], Forge] | None = None
+    """Opens the forge that hosts the environment repository; None where none is known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from mlgitops.app import proposing
 from mlgitops.app.absorbing import address, check_ahead, manifests_digest, pending
 from mlgitops.app.context import Context, View, by, environment_of, find_release, look
 from mlgitops.app.moves import Move, now, put
@@ -73,7 +74,7 @@ def promote(
     if state.champion == name and state.open is None:
         return Answer(words=f"release {name} is live in {unit.name} already", changed=False, values=values)
 
-    def project(view: View) -> Sequence[Change]:
+    def wanted(view: View) -> Change:
         if view.problem is not None:
             raise view.problem
         state, found = view.ledger.state(unit.name, model), view.ledger.release(model, name)
@@ -81,11 +82,22 @@ def promote(
         _promotable(view, unit, state, found, force=force)
         values["rollout"] = state.last_number + 1
         folder = folder_of(view, unit, model)
-        return (promotion(view, unit, folder, state, name, author=context.person, reason=reason, force=force),)
+        return promotion(view, unit, folder, state, name, author=context.person, reason=reason, force=force)
 
-    write(context, lambda _: None, project)
+    if unit.by_pull_request:
+        return _propose(context, proposing.place_of(view, unit, model), wanted(view), values)
+    write(context, lambda _: None, lambda view: (wanted(view),))
     words = f"release {name} is proposed for {unit.name} as rollout {values['rollout']}; reconcile takes it up"
     return Answer(words=words, changed=True, values=values)
+
+
+def _propose(context: Context, place: proposing.Place, change: Change, values: dict[str, object]) -> Answer:
+    pull, new = proposing.ask(context, place, change)
+    values |= {"pullRequest": pull.number or None, "url": pull.url}  # neither in a dry run
+    told = "proposes" if new else "proposes already"
+    who, where = (f"pull request #{pull.number}", f": {pull.url}") if pull.number else ("a pull request", "")
+    words = f"{who} {told} release {values['release']} for {values['environment']}{where}"
+    return Answer(words=words, changed=new, values=values)
 
 
 def _promotable(view: View, unit: Environment, state: EnvironmentState, release: Release, *, force: bool) -> None:

@@ -42,7 +42,14 @@ def promotion(
 def automatic_promotion(
     context: Context, view: View, environment: Environment, folder: Folder, state: EnvironmentState
 ) -> Sequence[Change]:
-    """Return the promotion that automation writes now; none where a person decides or something is in the way."""
+    """Return the promotion that automation writes now; none where it is proposed by a pull request instead."""
+    return () if environment.by_pull_request else next_promotion(context, view, environment, folder, state)
+
+
+def next_promotion(
+    context: Context, view: View, environment: Environment, folder: Folder, state: EnvironmentState
+) -> Sequence[Change]:
+    """Return the promotion that automation wants now; none where a person decides or something is in the way."""
     blocked = view.problem is not None or state.open is not None or state.hold is not None or state.foreign is not None
     frozen = any(window.covers(context.clock.now()) for window in environment.freeze_windows)
     if not environment.automatic or blocked or frozen or pending(view, folder, state) is not None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mlgitops.app.context import View, World, look
+from mlgitops.app.proposing import propose
 from mlgitops.app.rolling import environment_unit
 from mlgitops.app.training import training_unit
 from mlgitops.app.writing import Unit, write_together
@@ -47,6 +48,10 @@ def reconcile(world: World, *, models: tuple[str, ...] = ()) -> Pass:
     moved |= _move(world, done, {training_unit(world, model): model for model in chosen})
     # What became a candidate, or trusted, just now is proposed in the same pass.
     _move(world, done, _serving(world, _places([one for one in chosen if one in moved], environments)))
+    if any(one.by_pull_request for one in view.configuration.environments):
+        moves, problems = propose(world, chosen)
+        done.moves += moves
+        done.problems += _new(problems, done)
     return done
 
 

@@ -10,6 +10,7 @@ from mlgitops.core.names import Digest
 from mlgitops.ports.clock import Clock
 from mlgitops.ports.cluster import Applied, Cluster, JobObservation, LogPart
 from mlgitops.ports.evaluator import EvaluationOutcome, EvaluationRequest
+from mlgitops.ports.forge import Forge, PullRequest, PullRequestState, Status
 from mlgitops.ports.observer import Observer
 from mlgitops.ports.repository import Change, Commit, Person, Repository, Snapshot
 
@@ -165,6 +166,50 @@ class _Unasked:
         return None
 
 
+class _Unchanged:
+    """A forge that is looked at, and says what it would be told."""
+
+    def __init__(self, forge: Forge, observer: Observer) -> None:
+        self._forge, self._observer = forge, observer
+
+    def opened(self, base: str, prefix: str) -> Sequence[PullRequest]:
+        return self._forge.opened(base, prefix)
+
+    def of_branch(self, branch: str) -> Sequence[PullRequest]:
+        return self._forge.of_branch(branch)
+
+    def open(self, *, branch: str, base: str, title: str, body: str) -> PullRequest:
+        self._observer.note(f"would open a pull request: {title}")
+        return PullRequest(
+            number=0,
+            state=PullRequestState.OPEN,
+            branch=branch,
+            base=base,
+            head="",
+            title=title,
+            body=body,
+            url="",
+        )
+
+    def update(self, number: int, *, title: str, body: str) -> None:
+        self._observer.note(f"would write the text of pull request #{number} anew: {title}, {len(body)} characters")
+
+    def close(self, number: int) -> None:
+        self._observer.note(f"would close pull request #{number}")
+
+    def closed_by(self, number: int) -> str:
+        return self._forge.closed_by(number)
+
+    def comments(self, number: int) -> Mapping[str, str]:
+        return self._forge.comments(number)
+
+    def comment(self, number: int, topic: str, body: str) -> None:
+        self._observer.note(f"would say about {topic} on pull request #{number}: {body}")
+
+    def set_status(self, revision: str, status: Status) -> None:
+        self._observer.note(f"would set {status.context} of {revision[:12]} to {status.state}: {status.description}")
+
+
 def rehearsed(context: C, identity: Person) -> tuple[C, list[Intent]]:
     """Return a context in which nothing is written, and the list of commits that would be made, filled as it is used.
 
@@ -174,6 +219,8 @@ def rehearsed(context: C, identity: Person) -> tuple[C, list[Intent]]:
     """
     rehearsal = Rehearsal(context.repository, identity, context.clock)
     quiet = replace(context, repository=rehearsal)
+    if (opens := context.forge) is not None:
+        quiet = replace(quiet, forge=lambda: _Unchanged(opens(), context.observer))
     if isinstance(quiet, World):
         quiet = replace(quiet, cluster=_Watched(quiet.cluster), evaluator=_Unasked(quiet.observer))
     return quiet, rehearsal.intents

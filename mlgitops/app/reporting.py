@@ -121,7 +121,7 @@ def _release(view: View, state: EnvironmentState, release: Release) -> Values:
         "testCommand": " ".join(configuration.test_command) if configuration else "",
         "artifact": {"uri": submission.artifact_uri, "digest": release.artifact_digest},
         "training": _training(release, configuration),
-        "evaluation": None if report is None else _evaluation(report),
+        "evaluation": None if report is None else evaluation(report),
         "gates": [] if report is None or configuration is None else _gates(report, own_gates(release)),
         "events": [event.to_mapping() for event in release.history],
         "rollouts": [one.number for one in state.tried(release.name)],
@@ -159,7 +159,8 @@ def _training(release: Release, configuration: ModelConfiguration | None) -> Val
 # Evaluations
 
 
-def _evaluation(report: Mapping[str, Any]) -> Values:
+def evaluation(report: Mapping[str, Any]) -> Values:
+    """Return what an evaluation report (schema `evaluation-report`) says, whatever shape its parts have."""
     candidate, champion = _mapping(report.get("candidate")), report.get("champion")
     other, comparison = _mapping(champion), _mapping(report.get("comparison"))
     slices = _mapping(candidate.get("slices"))
@@ -268,7 +269,7 @@ def _rollout(context: Context, view: View, unit: Environment, state: Environment
         "decisions": decisions,
         "evidence": _evidence(decisions),
         "approvals": [{"by": one.by, "at": one.at} for one in state.approvals if one.rollout == rollout.number],
-        "evaluation": None if report is None else _evaluation(report),
+        "evaluation": None if report is None else evaluation(report),
         "gates": [] if report is None or release is None else _rollout_gates(context, unit, rollout, release, report),
         "rollback": _rollback(rollout),
     }

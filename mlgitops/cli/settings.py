@@ -29,6 +29,8 @@ METRICS_COMMAND: Final = "MLGITOPS_METRICS_COMMAND"
 REGISTRY: Final = "MLGITOPS_REGISTRY"
 REGISTRY_USER: Final = "MLGITOPS_REGISTRY_USER"
 REGISTRY_PASSWORD: Final = "MLGITOPS_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
+FORGE: Final = "MLGITOPS_FORGE"
+FORGE_TOKEN: Final = "MLGITOPS_FORGE_TOKEN"  # noqa: S105 - the name of a variable
 ONLY_MODEL: Final = "MLGITOPS_ONLY_MODEL"
 LONGEST_PATH: Final = 4096
 
@@ -100,7 +102,20 @@ def access() -> "Access":
     else:
         raise InvalidInput("MLGITOPS_SIGNING_PROGRAM must be ssh or gpg")
     only = os.environ.get(ONLY_MODEL)
-    return Access(credentials=given, signing=signing, only_model=parse_name(only, ONLY_MODEL) if only else None)
+    return Access(
+        credentials=given,
+        signing=signing,
+        forge=_forge(),
+        forge_token=_secret(FORGE_TOKEN),
+        only_model=parse_name(only, ONLY_MODEL) if only else None,
+    )
+
+
+def _forge() -> str | None:
+    from mlgitops.adapters.forge.address import check_address
+
+    address = _secret(FORGE)
+    return None if address is None else check_address(address, FORGE)
 
 
 def registry_login() -> "Login | None":

@@ -420,6 +420,8 @@ class Environment:
     plan: Plan
     automatic: bool = True
     """Reconcile promotes new candidates by itself; else a person does."""
+    write_mode: Literal["direct", "pull-request"] = "direct"
+    """How a promotion reaches `main`: as a commit at once, or by a pull request that somebody merges."""
     approvals: int = 0
     """People who must approve a rollout before it starts."""
     freeze_windows: tuple[FreezeWindow, ...] = ()
@@ -437,6 +439,11 @@ class Environment:
     """What is watched after promotion; None for nothing."""
     expected_requests_per_second: float | None = None
     """What a model gets here, both arms together; for lint and simulations, None where nobody says."""
+
+    @property
+    def by_pull_request(self) -> bool:
+        """Whether promotions are proposed by pull requests."""
+        return self.write_mode == "pull-request"
 
 
 @dataclass(frozen=True, kw_only=True)

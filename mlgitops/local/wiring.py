@@ -3,11 +3,13 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mlgitops.adapters.clock import SystemClock
+from mlgitops.adapters.forge.address import hosted_repository
 from mlgitops.adapters.metrics.chosen import ChosenMetrics, Sources
 from mlgitops.adapters.redacting import redactor
 from mlgitops.adapters.repository.commits import Signing
@@ -19,6 +21,7 @@ from mlgitops.app.redacting import Redacting
 from mlgitops.core.errors import NotFound
 from mlgitops.core.manifest.fields import LEDGER
 from mlgitops.core.redaction import NOTIFY
+from mlgitops.ports.forge import Forge
 from mlgitops.ports.keeper import Keeper
 from mlgitops.ports.observer import Observer, Silent
 from mlgitops.ports.repository import Person
@@ -44,6 +47,10 @@ class Access:
     """None: what the location holds, or the ssh agent."""
     signing: Signing | None = None
     """None: commits are not signed."""
+    forge: str | None = None
+    """The environment repository's address in the API of its forge; None where its location does not tell it either."""
+    forge_token: str | None = field(default=None, repr=False)
+    """Opens the forge; None: what opens the repository, where its location tells the forge."""
     only_model: str | None = None
     """The only model whose files may be written; None: every model's."""
 
@@ -60,8 +67,27 @@ def context(
         person=person,
         sleep=time.sleep,
         observer=observer or Silent(),
+        forge=_forge(location, given),
     )
     return basis if given.only_model is None else confined(basis, given.only_model)
+
+
+def _forge(location: str, access: Access) -> Callable[[], Forge] | None:
+    """Return what opens the forge when it is asked for: most commands never do, and its client takes time to load."""
+    hosted = hosted_repository(location)
+    address = access.forge or hosted
+    if address is None:
+        return None
+    beside = access.credentials.token if access.credentials and address == hosted else None
+    token = access.forge_token or beside
+
+    @cache
+    def opened() -> Forge:
+        from mlgitops.adapters.forge.github import GitHub
+
+        return GitHub(address, token, redact=redactor(token))
+
+    return opened
 
 
 def world(home: Path | None, basis: Context, sources: Sources | None = None) -> World:
@@ -90,6 +116,7 @@ def world(home: Path | None, basis: Context, sources: Sources | None = None) -> 
         person=basis.person,
         sleep=basis.sleep,
         observer=basis.observer,
+        forge=basis.forge,
         cluster=EmbeddedCluster(home / CLUSTER),
         serving=EmbeddedServing(home / SERVING, store.path),
         metrics=ChosenMetrics(EmbeddedMetrics(home / METRICS), sources or Sources()),

@@ -252,6 +252,7 @@ def _environment(value: Mapping[str, Any], plans: Mapping[str, Plan]) -> Environ
         namespace=_namespace(value),
         plan=plans[value["plan"]],
         automatic=value.get("automatic", True),
+        write_mode=value.get("writeMode", "direct"),
         approvals=int(value.get("approvals", 0)),
         freeze_windows=tuple(_window(one) for one in value.get("freezeWindows", ())),
         gates=gates(value.get("gates", ()), by_environment=True),
