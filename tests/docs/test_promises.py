@@ -69,7 +69,7 @@ def test_every_promise_is_kept_by_a_test_that_exists() -> None:
         (r"\| U2 \|", "| U1 |", "U1 is no row, or there twice"),
         (r"test_order.py::test_freeze_stops_promotions", "test_order.py::test_freezing_stops", "F?: there is no test"),
         (r"`state/test_loop.py::", "`state/test_lop.py::", "there is no test state/test_lop.py"),
-        (r"(\| U4 \|[^|]*\|)[^|]*\|", r"\1 |", "U4 names neither a test nor what it waits for"),
+        (r"(\| U4 \|[^|]*\|)[^|]*\|", r"\1  |", "U4 names neither a test nor what it waits for"),
         (r"Rows: U1", "Rows: V1", "the page does not say which rows it has"),
         (r"(\| U9 \|.*\| )[^|]*\|\n", r"\1passed |\n", "U9 does not say what is seen"),
     ],
