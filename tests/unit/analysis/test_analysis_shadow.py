@@ -90,6 +90,8 @@ def test_an_error_is_told_first() -> None:
     assert "The canary's server went away." in verdict.words
     assert "63 more prove nothing" in verdict.words
     assert "60 refused, 3 without an answer in time" in verdict.words
+    broken = judge_shadow(replace(FINE, error="the answers took too long"), RULE)
+    assert broken.outcome is Outcome.INCONCLUSIVE, "many good answers before an error are no pass"
 
 
 @pytest.mark.parametrize("total", [6, 7, 20, 51, 200, 1000])
