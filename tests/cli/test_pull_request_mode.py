@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_every_verb import fits
 from tests.support.github import TOKEN, GitHubServer, github
 from tests.support.world import ENVIRONMENTS, push, settle, world_of
 
@@ -51,6 +52,8 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 def test_promote_opens_a_pull_request(shell: Shell) -> None:
     """`promote` answers with the pull request and its address, for people and programs; a dry run opens none."""
+    planned = json.loads(shell.run("promote", shell.release, "--dry-run", "--output", "json").stdout)
+    assert (planned["pullRequest"], planned["url"], fits(planned, "promote")) == (None, "", [])
     rehearsed = shell.run("promote", shell.release[:4], "--dry-run")
     assert (rehearsed.returncode, shell.server.pulls) == (0, {})
     assert "it would commit:\n  mlgitops-proposals/production/digits/" in rehearsed.stdout
@@ -58,6 +61,7 @@ def test_promote_opens_a_pull_request(shell: Shell) -> None:
     done = shell.run("promote", shell.release[:4], "--reason", "agreed", "--output", "json")
     values = json.loads(done.stdout)
     assert (done.returncode, values["pullRequest"], values["changed"]) == (0, 1, True)
+    assert fits(values, "promote") == []
     again = shell.run("promote", shell.release)
     assert again.stdout == (
         f"pull request #1 proposes already release {shell.release} for production: "
