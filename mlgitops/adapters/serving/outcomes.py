@@ -54,9 +54,16 @@ def agrees(served: Sequence[Prediction], label: Sequence[Prediction], tolerance:
     for one, other in zip(served, label, strict=True):
         if isinstance(one, str) or isinstance(other, str):
             return None
-        if abs(one - other) > tolerance:
+        if _apart(one, other, tolerance):
             return False
     return True
+
+
+def _apart(one: float, other: float, tolerance: float) -> bool:
+    try:
+        return abs(one - other) > tolerance
+    except OverflowError:  # a whole number beyond every float, beside a float
+        return True
 
 
 def _rows_v2(outputs: Sequence[Mapping[str, Any]]) -> list[Any]:
