@@ -130,7 +130,7 @@ def test_a_token_that_could_be_guessed_starts_nothing(tmp_path: Path, token: str
         (tmp_path / name).write_text("x" * 40)
     (tmp_path / "label").write_text(token)
     (tmp_path / "config").write_bytes(Configuration(routes={}).to_bytes())
-    words = ["--config", "config", "--served-dir", "served", "--ready-file", "ready"]
+    words = ["--config", "config", "--served-dir", "served", "--replays-dir", "replays", "--ready-file", "ready"]
     words += ["--label-token-file", "label", "--control-token-file", "control"]
     paths = [word if word.startswith("--") else str(tmp_path / word) for word in words]
     assert router.main(paths) == 1

@@ -206,4 +206,4 @@ def test_killed_anywhere_on_probation_it_ends_the_same(number: int) -> None:
     seen = engine.observe("production", MODEL)
     assert seen.canary is None
     assert seen.baseline is not None
-    assert (seen.baseline.release, seen.weight_percent, seen.cohort) == (second(world).release, 0, "0-0")
+    assert (seen.baseline.release, seen.weight_percent, seen.cohort) == (second(world).release, 0, "2-1000")
