@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlgitops.app.context import View, World, configuration_of
-from mlgitops.core.configuration import Gate, fingerprint
+from mlgitops.core.configuration import Environment, Gate, fingerprint
 from mlgitops.core.evaluation.costs import training_costs
 from mlgitops.core.evaluation.gates import judge_gates
+from mlgitops.core.ledger import EnvironmentState
 from mlgitops.core.release import Release
+from mlgitops.core.rollout import RolloutPhase
 from mlgitops.ports.evaluator import EvaluationOutcome, EvaluationRequest
 
 
@@ -52,6 +54,17 @@ def judged(  # noqa: PLR0917 - who is judged, by what, and how often nobody answ
         refusals=(*refusals, *(one.reason for one in failed)),
         error="",
     )
+
+
+def judged_in(
+    world: World, view: View, environment: Environment, state: EnvironmentState, release: Release
+) -> Judged | None:
+    """Judge a release by all its gates in an environment, against what serves there; None while it is evaluated."""
+    live = state.live
+    champion = view.ledger.release(state.model, live.release) if live else None
+    # Rollouts that ended here because an evaluation gave no answer.
+    unanswered = sum(one.phase is RolloutPhase.ERRORED for one in state.tried(release.name))
+    return judged(world, view, release, champion, all_gates(release, environment.gates), unanswered)
 
 
 def _training(release: Release) -> dict[str, float] | None:

@@ -16,7 +16,7 @@ from typing import Final
 from mlgitops.app.absorbing import FORCE_TRAILER, pending, proposal_of, refused
 from mlgitops.app.context import Context, View, World, by, look
 from mlgitops.app.describing import described
-from mlgitops.app.evaluating import Judged, all_gates, judged
+from mlgitops.app.evaluating import Judged, judged_in
 from mlgitops.app.moves import Move, now, put
 from mlgitops.app.promoting import next_promotion
 from mlgitops.app.rolling import folder_of
@@ -31,7 +31,7 @@ from mlgitops.core.manifest import folder as folders
 from mlgitops.core.manifest.fields import MAIN, PROPOSALS
 from mlgitops.core.manifest.folder import Folder
 from mlgitops.core.manifest.owned import RolloutFields
-from mlgitops.core.rollout import Rollout, RolloutPhase
+from mlgitops.core.rollout import Rollout
 from mlgitops.ports.forge import Forge, PullRequest, PullRequestState, Status, StatusState
 from mlgitops.ports.repository import Change, Commit
 
@@ -129,9 +129,12 @@ def propose(world: World, models: Sequence[str]) -> tuple[int, list[MlgitopsErro
     for unit in units:
         for model in models:
             try:
-                moves += _settle(world, forge, place_of(look(world), unit, model), pulls)
+                moved = _settle(world, forge, place_of(view, unit, model), pulls)
             except MlgitopsError as error:
                 problems.append(error)
+                continue
+            moves += moved
+            view = look(world) if moved else view
     return moves, problems
 
 
@@ -164,11 +167,14 @@ def ask(context: Context, place: Place, change: Change) -> tuple[PullRequest, bo
     if theirs is not None:
         reason = f"pull request #{theirs.pull.number} proposes something else; merge or close it first"
         raise Denied("proposing", place.where, reason)
-    former = forge.of_branch(branch)
-    if former and former[0].state is PullRequestState.MERGED:
-        reason = f"pull request #{former[0].number} was merged; `mlgitops reconcile` takes it up, or what became of it"
+    newest = next(iter(forge.of_branch(branch)), None)
+    if newest is not None and newest.state is PullRequestState.MERGED:
+        reason = f"pull request #{newest.number} was merged; `mlgitops reconcile` takes it up, or what became of it"
         raise Denied("proposing", place.where, reason)
-    pull, new = _opened(context, forge, place, change, None)
+    if newest is not None and newest.state is PullRequestState.OPEN:
+        pull, new = newest, False
+    else:
+        pull, new = _opened(context, forge, place, change, None)
     _supersede(forge, others, pull)
     return pull, new
 
@@ -201,7 +207,8 @@ def _want(world: World, forge: Forge, place: Place, change: Change) -> tuple[boo
     """Propose what automation wants, unless people said no to it; returns whether that was recorded."""
     branch = place.branch(change)
     newest = next(iter(forge.of_branch(branch)), None)
-    if newest is not None and newest.state is not PullRequestState.OPEN:
+    opened = newest is not None and newest.state is PullRequestState.OPEN
+    if newest is not None and not opened:
         merged = newest.state is PullRequestState.MERGED
         if merged and world.repository.snapshot(MAIN).revision != place.view.main.revision:
             return False, None  # merged after `main` was read: the next pass sees it there
@@ -210,7 +217,7 @@ def _want(world: World, forge: Forge, place: Place, change: Change) -> tuple[boo
     result = _judged(world, place, _asked(place, change).release)
     if result is None:
         return False, None  # what a reviewer wants to know is not known yet
-    return False, _opened(world, forge, place, change, result)[0]
+    return False, newest if opened else _opened(world, forge, place, change, result)[0]
 
 
 def _asked(place: Place, change: Change) -> RolloutFields:
@@ -223,12 +230,9 @@ def _asked(place: Place, change: Change) -> RolloutFields:
 def _opened(
     context: Context, forge: Forge, place: Place, change: Change, result: Judged | None
 ) -> tuple[PullRequest, bool]:
-    """Return the open pull request of a change; made where there is none, whatever part of it is there already."""
+    """Open the pull request of a change, whatever part of it is there already; returns whether it is a new one."""
     branch, base = place.branch(change), place.view.main.revision
     assert base is not None
-    newest = next(iter(forge.of_branch(branch)), None)
-    if newest is not None and newest.state is PullRequestState.OPEN:
-        return newest, False
     found = context.repository.snapshot(f"{HEADS}{branch}")
     if found.revision is None:
         marked = replace(change, trailers={**change.trailers, PROPOSAL_TRAILER: branch.rpartition("/")[2]})
@@ -322,10 +326,7 @@ def _withdraw(world: World, forge: Forge, place: Place, branch: str, pull: PullR
 
 def _judged(world: World, place: Place, name: str) -> Judged | None:
     release = place.view.ledger.release(place.state.model, name)
-    live = place.state.live
-    champion = place.view.ledger.release(place.state.model, live.release) if live else None
-    unanswered = sum(one.phase is RolloutPhase.ERRORED for one in place.state.tried(name))
-    return judged(world, place.view, release, champion, all_gates(release, place.environment.gates), unanswered)
+    return judged_in(world, place.view, place.environment, place.state, release)
 
 
 def _tell(world: World, forge: Forge, place: Place, one: Seen) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from mlgitops.app import judging, shadowing
 from mlgitops.app.absorbing import absorb, unanswered, waiting_for
 from mlgitops.app.context import View, World, configuration_of
-from mlgitops.app.evaluating import all_gates, judged
+from mlgitops.app.evaluating import judged_in
 from mlgitops.app.monitoring import alarm
 from mlgitops.app.moves import AUTOMATION, Move, Record, put, rolled_back, target_of
 from mlgitops.app.promoting import automatic_promotion, trusted_in
@@ -238,12 +238,10 @@ def _proposed(turn: Turn) -> Move | None:
         return turn.move(machine.Refused(at=turn.at, reason=f"release {release.name} is {release.phase} by now{told}"))
     if turn.view.problem or waiting_for(turn.view, turn.environment, turn.state, turn.rollout, turn.at):
         return None
-    champion = turn.view.ledger.release(turn.state.model, turn.state.live.release) if turn.state.live else None
-    gates, unanswered = all_gates(release, turn.environment.gates), _unanswered(turn)
-    result = judged(turn.world, turn.view, release, champion, gates, unanswered)
+    result = judged_in(turn.world, turn.view, turn.environment, turn.state, release)
     if result is None:
         return None
-    _check_metrics(turn, champion)
+    _check_metrics(turn)
     refusals = (*result.refusals, *_evaluated_otherwise(turn, release), *_order(turn))
     event: Event
     if result.error:
@@ -258,18 +256,13 @@ def _proposed(turn: Turn) -> Move | None:
     return replace(turn.move(event), reports=reports)
 
 
-def _unanswered(turn: Turn) -> int:
-    """Return how many rollouts of this release ended here because an evaluation gave no answer."""
-    return sum(one.phase is RolloutPhase.ERRORED for one in turn.state.tried(turn.rollout.release))
-
-
-def _check_metrics(turn: Turn, champion: Release | None) -> None:
+def _check_metrics(turn: Turn) -> None:
     """Make sure that the canary can be judged, on what serves now, before any traffic moves.
 
     Raises:
         Unavailable: It cannot; the rollout waits, and nothing has moved.
     """
-    problem = turn.world.metrics.problem(turn.environment.name, turn.state.model) if champion else ""
+    problem = turn.world.metrics.problem(turn.environment.name, turn.state.model) if turn.state.live else ""
     if problem:
         raise Unavailable("metrics", problem)
 
