@@ -68,24 +68,18 @@ def submit(context: Context, workshop: Workshop, *, attempt: int = 1, dry_run: b
     draft = _identified(context, source, configuration, text.decode(), attempt)
     if dry_run:
         return _drafted(context, draft, configuration)
-    known = look(context).ledger.find_release(draft.model, draft.identity.hex[:RELEASE_LENGTH])
+    view = look(context)
+    known = view.ledger.find_release(draft.model, draft.identity.hex[:RELEASE_LENGTH])
     if known is not None:
-        return _known(context, workshop, configuration, draft)
-    _check_judgeable(look(context), configuration)
+        if _recognised(known, known, draft).revised:
+            _check_judgeable(view, configuration)
+        full = _judging(context, workshop, configuration, draft)
+        return _recognised(_record(context, full), known, full)
+    _check_judgeable(view, configuration)
     _test(context, source, configuration)
     full = _built(context, workshop, configuration, draft)
     recorded = _record(context, full)
     return Submitted(release=recorded, new=recorded.submission.submitted_at == full.submitted_at)
-
-
-def _known(context: Context, workshop: Workshop, configuration: ModelConfiguration, draft: Submission) -> Submitted:
-    """Recognise a release, and have it judged by what this push says, where that is not what it was judged by."""
-    view = look(context)
-    before = view.ledger.release(draft.model, draft.identity.hex[:RELEASE_LENGTH])
-    if _recognised(before, before, draft).revised:
-        _check_judgeable(view, configuration)
-    full = _judging(context, workshop, configuration, draft)
-    return _recognised(_record(context, full), before, full)
 
 
 def _recognised(release: Release, before: Release, now: Submission) -> Submitted:
