@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -153,6 +154,20 @@ def rendered(values: Mapping[str, Any], words: str, output: str) -> str:
     if output == "json":
         return json.dumps(redacted_values(dict(values)), indent=1) + "\n"
     return github.harmless(redacted(several_lines(words.rstrip("\n")))) + "\n"
+
+
+def write_file(path: Path, text: str, what: str) -> None:
+    """Write what a flag asks for into a file, whole or not at all.
+
+    Raises:
+        InvalidInput: It cannot be written; `what` says what, like `the plot`.
+    """
+    from mlgitops.adapters.atomic import write_atomically
+
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise InvalidInput(f"{what} cannot be written: {error.strerror}", path=str(path)) from error
 
 
 def unreadable(told: Mapping[str, Any]) -> int:

@@ -55,7 +55,6 @@ def _drawn(path: Path, rollouts: list[dict[str, Any]], made_at: str) -> str:
     Raises:
         InvalidInput: None has started, or the file cannot be written.
     """
-    from mlgitops.adapters.atomic import write_atomically
     from mlgitops.adapters.redacting import redacted_values
     from mlgitops.adapters.report.html import standalone_course
 
@@ -63,8 +62,5 @@ def _drawn(path: Path, rollouts: list[dict[str, Any]], made_at: str) -> str:
     drawing = next((one for one in drawings if one is not None), None)
     if drawing is None:
         raise InvalidInput("there is nothing to draw: no rollout of this release ever started")
-    try:
-        write_atomically(path, drawing.encode())
-    except OSError as error:
-        raise InvalidInput(f"the plot cannot be written: {error.strerror}", path=str(path)) from error
+    options.write_file(path, drawing, "the plot")
     return str(path)

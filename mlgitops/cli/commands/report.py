@@ -8,7 +8,6 @@ import click
 
 from mlgitops.cli import options
 from mlgitops.cli.words import examples
-from mlgitops.core.errors import InvalidInput
 
 
 @click.command(
@@ -53,7 +52,7 @@ def command(
     if dry_run:
         options.show(told, _foretold(path, values), output)
         return
-    _write(path, page)
+    options.write_file(path, page, "the report")
     options.show(told, str(path), output)
 
 
@@ -68,12 +67,3 @@ def _foretold(path: Path, values: Mapping[str, Any]) -> str:
         f"  {releases} releases and {rollouts} rollouts of {values['model']} in {values['environment']}\n"
         f"  from {made}"
     )
-
-
-def _write(path: Path, page: str) -> None:
-    from mlgitops.adapters.atomic import write_atomically
-
-    try:
-        write_atomically(path, page.encode())
-    except OSError as error:
-        raise InvalidInput(f"the report cannot be written: {error.strerror}", path=str(path)) from error

@@ -158,12 +158,8 @@ def _drawn(path: Path, values: dict[str, Any], courses: list[Any]) -> str:
     Raises:
         InvalidInput: The file cannot be written.
     """
-    from mlgitops.adapters.atomic import write_atomically
     from mlgitops.adapters.redacting import redacted_values
     from mlgitops.adapters.report.foreseen import drawing
 
-    try:
-        write_atomically(path, drawing(redacted_values(values), courses).encode())
-    except OSError as error:
-        raise InvalidInput(f"the plot cannot be written: {error.strerror}", path=str(path)) from error
+    options.write_file(path, drawing(redacted_values(values), courses), "the plot")
     return str(path)
