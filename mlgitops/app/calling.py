@@ -1,12 +1,11 @@
 """The few lines of workflow that a repository needs to call mlgitops' own workflows."""
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from mlgitops.app.initialise import write_new
+from mlgitops.app.initialise import write_missing
 from mlgitops.core.errors import InvalidInput, NotFound, Problem
 from mlgitops.core.loading import ENVIRONMENTS_FILE, MODEL_FILE
 
@@ -47,10 +46,7 @@ def initialise_workflows(directory: Path, source: str, *, dry_run: bool = False)
     if linked is not None:
         raise InvalidInput([Problem(message="is a link", path=str(linked), mend="make it a folder")])
     files = {path: data for kind in kinds for path, data in _callers(kind, *found.groups()).items()}
-    wanted = {path: data for path, data in files.items() if not os.path.lexists(directory / path)}
-    if not dry_run:
-        write_new(directory, wanted)
-    return wanted
+    return write_missing(directory, files, dry_run=dry_run)
 
 
 def _callers(kind: str, repository: str, commit: str) -> Mapping[str, bytes]:

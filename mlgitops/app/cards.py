@@ -3,7 +3,7 @@
 from typing import Any
 
 from mlgitops.app.context import View, configuration_of
-from mlgitops.app.markdown import code, plain
+from mlgitops.app.markdown import code, plain, table
 from mlgitops.app.reading import aliases, lineage
 from mlgitops.core.manifest.dump import dump
 
@@ -63,7 +63,7 @@ def _lineage(values: dict[str, Any]) -> str:
         "model": values["artifact"]["uri"],
         "model's digest": values["artifact"]["digest"] or "not trained",
     }
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in rows.items())]) + "\n"
+    return table(rows)
 
 
 def _decisions(values: dict[str, Any]) -> str:

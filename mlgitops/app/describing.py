@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from mlgitops.app.context import View, configuration_of
 from mlgitops.app.evaluating import Judged
-from mlgitops.app.markdown import block, code
+from mlgitops.app.markdown import block, code, table
 from mlgitops.app.moves import target_of
 from mlgitops.app.reporting import evaluation
 from mlgitops.core import driver
@@ -153,7 +153,7 @@ def _origin(release: Release, champion: Release | None) -> str:
         rows["against the champion"] = f"{code_of}, {same}"
         rows["the champion's commit"] = before.revision
         rows["the champion's data"] = before.data_digest
-    return _table(rows)
+    return table(rows)
 
 
 def _cost(release: Release, folder: Folder, champion: Release | None) -> str:
@@ -170,11 +170,7 @@ def _cost(release: Release, folder: Folder, champion: Release | None) -> str:
         "serving afterwards": f"1 service, {replicas}",
         "resources of each replica": "; ".join(f"{kind}: {dict(values)}" for kind, values in resources.items()),
     }
-    return _table({name: value for name, value in rows.items() if value})
-
-
-def _table(rows: Mapping[str, str]) -> str:
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in rows.items())]) + "\n"
+    return table({name: value for name, value in rows.items() if value})
 
 
 def _merged(environment: Environment, proposal: Proposal, champion: Release | None) -> str:

@@ -1,6 +1,5 @@
 """The Dockerfile of a model repository, for those who have a Docker Engine build their image."""
 
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from mlgitops.app.initialise import write_new
+from mlgitops.app.initialise import write_missing
 from mlgitops.core.configuration import ModelConfiguration
 from mlgitops.core.errors import InvalidInput, NotFound, Problem
 from mlgitops.core.loading import MODEL_FILE, load_model
@@ -78,10 +77,7 @@ def initialise_dockerfile(directory: Path, *, dry_run: bool = False) -> Mapping[
         dockerfile: _TEMPLATE.format(base=base, lock=lock, tool=tool).encode(),
         IGNORED: _ignored(configuration).encode(),
     }
-    wanted = {path: data for path, data in files.items() if not os.path.lexists(directory / path)}
-    if not dry_run:
-        write_new(directory, wanted)
-    return wanted
+    return write_missing(directory, files, dry_run=dry_run)
 
 
 def _scripts(path: Path) -> list[Path]:

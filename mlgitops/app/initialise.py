@@ -1,5 +1,6 @@
 """`mlgitops init`: the first files of a model repository and of an environment repository."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -127,7 +128,7 @@ def initialise_model(
         files["requirements.txt"] = found.requirements.encode()
     load_model(files[MODEL_FILE], MODEL_FILE)
     if not dry_run:
-        write_new(directory, files)
+        _write(directory, files)
     return files
 
 
@@ -142,13 +143,21 @@ def _name(directory: Path, name: str | None, problems: list[Problem]) -> str:
         return ""
 
 
-def write_new(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write new files, by path relative to `directory`, all or none.
+def write_missing(directory: Path, files: Mapping[str, bytes], *, dry_run: bool) -> Mapping[str, bytes]:
+    """Write those of some files that are not there, not even as a link; returns them, also where `dry_run` writes none.
 
     Raises:
         InvalidInput: One of them appeared meanwhile.
         Unavailable: One cannot be written.
     """
+    wanted = {path: data for path, data in files.items() if not os.path.lexists(directory / path)}
+    if not dry_run:
+        _write(directory, wanted)
+    return wanted
+
+
+def _write(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write new files, by path relative to `directory`, all or none."""
     written: list[Path] = []
     try:
         for name, content in files.items():

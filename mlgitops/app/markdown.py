@@ -1,6 +1,7 @@
 """Markdown in which nothing that people wrote is anything but text: no link, no mention, no HTML, no end of a table."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 _RUN: Final = re.compile(r"`+")
@@ -15,6 +16,11 @@ def code(text: str) -> str:
 def plain(text: str) -> str:
     """Return text without what steers a terminal or a reader's eye, and without backticks."""
     return "".join(one if one.isprintable() else " " for one in str(text)).replace("`", "'")
+
+
+def table(rows: Mapping[str, str]) -> str:
+    """Return names with what people wrote of each, as a table."""
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in rows.items())]) + "\n"
 
 
 def block(text: str, language: str) -> str:
