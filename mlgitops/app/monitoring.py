@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final
 
 from mlgitops.app.context import View, World
-from mlgitops.app.judging import thinned
+from mlgitops.app.judging import next_name, thinned
 from mlgitops.app.moves import AUTOMATION, Move, Record, now, rolled_back
 from mlgitops.core import driver
 from mlgitops.core import rollout as machine
@@ -90,8 +90,7 @@ def _samples(world: World, state: EnvironmentState, rollout: Rollout) -> tuple[S
     """Return the counts of a release while it serves: alone, and as the champion beside canaries."""
     proposal = rollout.proposal
     ask = (proposal.environment, proposal.model)
-    of = {driver.alone(rollout)}
-    found = [one for one in world.metrics.samples(*ask, rollout.number) if one.cohort in of]
+    found = [one for one in world.metrics.samples(*ask, rollout.number) if one.cohort == driver.alone(rollout)]
     later = (state.rollouts[number] for number in sorted(state.rollouts) if number > rollout.number)
     for other in (one for one in later if one.proposal.champion == rollout.number):
         beside = {driver.cohort(other, step) for step in range(len(other.proposal.weights) + 1)}
@@ -148,9 +147,7 @@ def _no_way_back(state: EnvironmentState, rollout: Rollout) -> str:
 
 def record(view: View, rollout: Rollout, found: Watch, *, alpha: float, at: datetime, cannot: str = "") -> Record:
     """Return the record of an alarm: what was seen, why it was enough, and what follows."""
-    proposal = rollout.proposal
-    kept = view.ledger.decision_names(proposal.environment, proposal.model)
-    count = sum(one.startswith(f"{rollout.number:05}-") for one in kept) + 1
+    proposal, name = rollout.proposal, next_name(view, rollout, "alarm")
     follows = {
         "alert": "People are told.",
         "hold": "Automation is on hold.",
@@ -158,7 +155,6 @@ def record(view: View, rollout: Rollout, found: Watch, *, alpha: float, at: date
         "retrain": "A new training is asked for: push newer data or code.",
     }[found.limit.action]
     told = f"Beyond a limit: {found.words} {follows}"
-    name = f"{rollout.number:05}-{count:02}-alarm"
     values = {
         "apiVersion": "mlgitops.dev/v1",
         "kind": "MonitoringRecord",

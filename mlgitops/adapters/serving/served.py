@@ -38,6 +38,10 @@ class SeriesKey(NamedTuple):
     slice: str = ""
     """Only requests of this slice; empty for all requests."""
 
+    def with_slices(self, names: Sequence[str]) -> "list[SeriesKey]":
+        """Return the key of all requests, and those of slices."""
+        return [self, *(self._replace(slice=name) for name in names)]
+
 
 @dataclass(kw_only=True)
 class Series:
@@ -78,7 +82,7 @@ class Served:
     @property
     def keys(self) -> list[SeriesKey]:
         """What it is counted by: all requests, and each of its slices."""
-        return [self.key, *(self.key._replace(slice=name) for name in self.slices)]
+        return self.key.with_slices(self.slices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,9 +308,7 @@ class ServedLog:
             case "l":
                 _, at, request_id, number, correct, *rest = line
                 slices, delay = rest or ((), None)  # nothing of both in logs of before
-                own = keys[number]
-                every = [own, *(own._replace(slice=name) for name in slices)]
-                self._count_label(every, at, correct=correct, delay=delay)
+                self._count_label(keys[number].with_slices(slices), at, correct=correct, delay=delay)
                 labelled = self.find(keys[number].environment, keys[number].model, request_id)
                 if labelled is not None:
                     labelled.correct = correct

@@ -78,18 +78,18 @@ def needs(plan: Plan, requests_per_second: float, known: Known = NOTHING) -> lis
     found: list[Need] = []
     for number, step in enumerate(plan.judged_steps, start=1):
         per_second = requests_per_second * step.weight_percent / 100
+        whole = {rule.name: _planned(plan, rule, step, known) for rule in plan.metrics}
         of_step = []
         for rule in plan.metrics:
-            whole = _planned(plan, rule, step, known)
-            least = min(whole, _planned(plan, rule, step, known, gross=True))
-            needed = max(least, math.ceil(whole * (1 - seen[rule.name])))
+            least = min(whole[rule.name], _planned(plan, rule, step, known, gross=True))
+            needed = max(least, math.ceil(whole[rule.name] * (1 - seen[rule.name])))
             of_step.append(_need(plan, number, rule, per_second * known.share(rule), needed))
         found += of_step
         if any(one.held for one in of_step):
             break
         lasts = max(one.seconds for one in of_step)
         for rule in plan.metrics:
-            seen[rule.name] += lasts * per_second * known.share(rule) / _planned(plan, rule, step, known)
+            seen[rule.name] += lasts * per_second * known.share(rule) / whole[rule.name]
     return found
 
 

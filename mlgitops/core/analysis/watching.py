@@ -32,7 +32,7 @@ from mlgitops.core.analysis.counts import (
     slower_than,
 )
 from mlgitops.core.analysis.evidence import log_sum_exp, wilson
-from mlgitops.core.analysis.limits import gains_above
+from mlgitops.core.analysis.limits import gains_above, log_evidence_above
 from mlgitops.core.configuration import ServiceLimit
 from mlgitops.core.events import stamp
 
@@ -199,8 +199,10 @@ def watch(
     highest = max(course, key=lambda one: one[1])
     until, best = read[-1][0], starts[0]
     if highest[1] >= -math.log(alpha):
-        until, best = highest[0], _best(read, starts, highest[0], share=limit.share, dispersion=dispersion)
+        until = highest[0]
     then = next(counts for at, counts in read if at == until)
+    if highest[1] >= -math.log(alpha):
+        best = _best(then, [one for one in starts if one.at < until], limit.share, dispersion)
     return Watch(
         limit=limit,
         counts=then - best.before,
@@ -241,23 +243,19 @@ def _course(
     return course, starts
 
 
-def _best(
-    read: Sequence[Reading], starts: Sequence[_Start], until: datetime, *, share: float, dispersion: float
-) -> _Start:
-    """Return the bet that had gained most by the reading at `until`, its share of the stake included."""
-    then = next(counts for at, counts in read if at == until)
-    begun = [one for one in starts if one.at < until]
-    return max(begun, key=lambda one: _gained(then - one.before, share, dispersion) + math.log(_share(one.block)))
+def _best(then: ArmCounts, begun: Sequence[_Start], share: float, dispersion: float) -> _Start:
+    """Return the bet that had gained most when so much had been counted, its share of the stake included."""
+
+    def gained(one: _Start) -> float:
+        counts = then - one.before
+        return log_evidence_above(counts.bad, counts.total, share, dispersion=dispersion) + math.log(_share(one.block))
+
+    return max(begun, key=gained)
 
 
 def _share(block: int) -> float:
     """Return the share of the stake of the bet that begins in a block, from 0; all of them together are 1."""
     return 1 / ((block + 1) * (block + 2))
-
-
-def _gained(counts: ArmCounts, share: float, dispersion: float) -> float:
-    gains = gains_above(counts.bad, counts.total, share)
-    return log_sum_exp([gain / dispersion for gain in gains]) - math.log(len(gains))
 
 
 def alarm_words(record: Mapping[str, Any]) -> list[str]:
